@@ -1,0 +1,176 @@
+/** Knows which deliveries of one partition are still open, and up to where everything is settled without a gap. */
+import type { CommitTimestamp } from './types.ts'
+
+export interface OpenDelivery {
+  readonly id: string
+  readonly timestamp: CommitTimestamp
+  /** When it was handed out, in the caller's milliseconds. */
+  readonly sinceMs: number
+}
+
+export interface Checkpoint {
+  /** Everything before this time is settled. */
+  readonly watermark: CommitTimestamp
+  /** What is settled at exactly this time. A restart reads from the watermark on, inclusive, and drops these. */
+  readonly boundaryIds: readonly string[]
+}
+
+/**
+ * Numbers what is handed out and moves a watermark over the gapless run of settled numbers.
+ *
+ * A ring of timestamps, ids and flags: it never holds a value, a settlement costs O(1) whatever is open, and its
+ * length is the distance from the oldest open number to the newest. Callers bound that distance with `window`.
+ * @example
+ * const tracker = new InFlightTracker()
+ * const first = tracker.enter('2026-01-01T00:00:01.000000000Z', 'a', 0)
+ * const second = tracker.enter('2026-01-01T00:00:02.000000000Z', 'b', 0)
+ * tracker.settle(second)            // tracker.checkpoint is still undefined: 'a' is open
+ * tracker.settle(first)             // tracker.checkpoint.watermark is now second's time
+ */
+export class InFlightTracker {
+  // The ring; capacity is a power of two, so that a sequence number finds its slot with a mask.
+  #timestamps: CommitTimestamp[] = new Array(INITIAL_CAPACITY).fill('')
+  #ids: (string | undefined)[] = new Array(INITIAL_CAPACITY).fill(undefined)
+  #since: Float64Array = new Float64Array(INITIAL_CAPACITY)
+  #isSettled: Uint8Array = new Uint8Array(INITIAL_CAPACITY)
+  #mask = INITIAL_CAPACITY - 1
+
+  #head = 0 // the oldest open number, or #next if nothing is open
+  #next = 0
+  #open = 0
+
+  #watermark: CommitTimestamp | undefined
+  #boundaryIds: string[] = []
+  #idleWaiters: (() => void)[] = []
+
+  /** Starts at a stored checkpoint, or with nothing settled. */
+  constructor(start?: Checkpoint) {
+    this.#watermark = start?.watermark
+    this.#boundaryIds = [...(start?.boundaryIds ?? [])]
+  }
+
+  /** How many are handed out and not settled. */
+  get open(): number {
+    return this.#open
+  }
+
+  /** How many numbers lie between the oldest open one and the newest: the ring's length. */
+  get window(): number {
+    return this.#next - this.#head
+  }
+
+  /** Up to where everything is settled; undefined until the first gapless settlement. */
+  get checkpoint(): Checkpoint | undefined {
+    return this.#watermark === undefined
+      ? undefined
+      : { watermark: this.#watermark, boundaryIds: this.#boundaryIds.slice() }
+  }
+
+  get watermark(): CommitTimestamp | undefined {
+    return this.#watermark
+  }
+
+  /** The delivery that holds the watermark back. */
+  get oldestOpen(): OpenDelivery | undefined {
+    if (this.#open === 0) return undefined
+    const slot = this.#head & this.#mask
+    return { id: this.#ids[slot] ?? '', timestamp: this.#timestamps[slot]!, sinceMs: this.#since[slot]! }
+  }
+
+  /** Takes the next number for something handed out. Timestamps must not decrease. */
+  enter(timestamp: CommitTimestamp, id: string, nowMs: number): number {
+    if (this.window > this.#mask) this.#grow()
+    const slot = this.#next & this.#mask
+    this.#timestamps[slot] = timestamp
+    this.#ids[slot] = id
+    this.#since[slot] = nowMs
+    this.#isSettled[slot] = 0
+    this.#open++
+    return this.#next++
+  }
+
+  /**
+   * Notes a time up to which nothing more will come (a heartbeat, the end of a partition): it takes its place in the
+   * sequence already settled. Several in a row take one place, so an idle partition does not grow the ring.
+   */
+  pass(timestamp: CommitTimestamp): void {
+    if (this.#open === 0) return this.#advanceTo(timestamp, undefined)
+    const newest = (this.#next - 1) & this.#mask
+    if (this.#ids[newest] === undefined) {
+      this.#timestamps[newest] = timestamp
+      return
+    }
+    if (this.window > this.#mask) this.#grow()
+    const slot = this.#next & this.#mask
+    this.#timestamps[slot] = timestamp
+    this.#ids[slot] = undefined
+    this.#isSettled[slot] = 1
+    this.#next++
+  }
+
+  /** Settles one number; numbers that are not open are ignored. */
+  settle(sequence: number): void {
+    if (sequence < this.#head || sequence >= this.#next) return
+    const slot = sequence & this.#mask
+    if (this.#isSettled[slot] === 1) return
+    this.#isSettled[slot] = 1
+    this.#open--
+    if (sequence === this.#head) this.#advanceHead()
+    if (this.#open === 0) this.#wakeIdleWaiters()
+  }
+
+  /** Resolves when nothing is open. */
+  idle(): Promise<void> {
+    if (this.#open === 0) return Promise.resolve()
+    return new Promise((resolve) => this.#idleWaiters.push(resolve))
+  }
+
+  #advanceHead(): void {
+    while (this.#head < this.#next) {
+      const slot = this.#head & this.#mask
+      if (this.#isSettled[slot] === 0) return
+      this.#advanceTo(this.#timestamps[slot]!, this.#ids[slot])
+      this.#ids[slot] = undefined
+      this.#head++
+    }
+  }
+
+  #advanceTo(timestamp: CommitTimestamp, id: string | undefined): void {
+    if (this.#watermark === undefined || timestamp > this.#watermark) {
+      this.#watermark = timestamp
+      this.#boundaryIds = []
+    }
+    if (id !== undefined && timestamp === this.#watermark) this.#boundaryIds.push(id)
+  }
+
+  #wakeIdleWaiters(): void {
+    const waiters = this.#idleWaiters
+    this.#idleWaiters = []
+    for (const wake of waiters) wake()
+  }
+
+  #grow(): void {
+    const oldMask = this.#mask
+    const capacity = (oldMask + 1) * 2
+    const mask = capacity - 1
+    const timestamps: CommitTimestamp[] = new Array(capacity).fill('')
+    const ids: (string | undefined)[] = new Array(capacity).fill(undefined)
+    const since = new Float64Array(capacity)
+    const isSettled = new Uint8Array(capacity)
+    for (let sequence = this.#head; sequence < this.#next; sequence++) {
+      const from = sequence & oldMask
+      const to = sequence & mask
+      timestamps[to] = this.#timestamps[from]!
+      ids[to] = this.#ids[from]
+      since[to] = this.#since[from]!
+      isSettled[to] = this.#isSettled[from]!
+    }
+    this.#timestamps = timestamps
+    this.#ids = ids
+    this.#since = since
+    this.#isSettled = isSettled
+    this.#mask = mask
+  }
+}
+
+const INITIAL_CAPACITY = 16

@@ -1,0 +1,15 @@
+/** How the tests run: sources directly through the package's own export map, no build first. */
+import { defineConfig, type ViteUserConfig } from 'vitest/config'
+
+const config: ViteUserConfig = defineConfig({
+  ssr: { resolve: { conditions: ['@millrace/source', 'node', 'import', 'default'] } },
+  test: {
+    include: ['test/**/*.test.ts'],
+    typecheck: { enabled: false },
+    testTimeout: 60_000,
+    hookTimeout: 60_000,
+    pool: 'forks',
+  },
+})
+
+export default config
