@@ -1,0 +1,89 @@
+/** What a source is: a stream that can be opened by a run with its store, budget, policy and clock. */
+import type { Clock } from '../core/clock.ts'
+import type { ErrorPolicy } from '../core/error-policy.ts'
+import type { BudgetLimits } from '../core/in-flight-budget.ts'
+import { Stage } from '../core/stage.ts'
+import type { CommitTimestamp, Logger } from '../core/types.ts'
+import type { PartitionState } from '../model/partition.ts'
+import type { PartitionStore } from '../stores/partition-store.ts'
+
+/** What a run lends to its source. */
+export interface SourceContext {
+  /** Progress is kept under this name. */
+  readonly pipeline: string
+  readonly store: PartitionStore
+  readonly limits: BudgetLimits
+  readonly policy: ErrorPolicy
+  readonly checkpointIntervalMs: number
+  /** A delivery that is open for longer is reported with its partition and id; 0 turns the check off. */
+  readonly settleTimeoutMs: number
+  readonly onSettleTimeout: 'warn' | 'retry' | 'stop'
+  /** How long a partition stays ours without a sign of life. */
+  readonly leaseMs: number
+  /** When another process holds the partitions: wait to take over, or fail. */
+  readonly onHeld: 'wait' | 'exit'
+  /** Names this process in leases: `host:pid:random`. */
+  readonly owner: string
+  readonly clock: Clock
+  readonly logger: Logger
+}
+
+export interface PartitionStatus {
+  readonly token: string
+  readonly parentTokens: readonly string[]
+  readonly state: PartitionState
+  readonly watermark: CommitTimestamp
+  readonly inFlight: number
+}
+
+export interface SourceStatus {
+  /** Who holds the partitions while this run waits as a standby. */
+  readonly standbyFor: string | undefined
+  /** Deliveries handed out so far, repeats included. */
+  readonly delivered: number
+  readonly settled: number
+  readonly skipped: number
+  readonly inFlight: number
+  readonly inFlightBytes: number
+  /** Everything committed before this time is settled, over running and announced partitions. */
+  readonly lowWatermark: CommitTimestamp | undefined
+  /** Partitions that are not finished. */
+  readonly partitions: readonly PartitionStatus[]
+  readonly finishedPartitions: number
+  /** Queries that were cut, failed or ended without evidence, and were read again. */
+  readonly rereads: number
+}
+
+/** One run of a source. */
+export interface SourceRun<T> {
+  /** To be iterated once. Ends when everything is read and settled, or after `drain`. */
+  readonly stream: Stage<T>
+  /** Reads no further: the stream ends after what has been read. */
+  drain(): void
+  /** Stores the progress made so far and gives up the leases; what is settled later is not noted. Safe to call twice. */
+  close(): Promise<void>
+  status(): SourceStatus
+}
+
+/**
+ * A stream of deliveries that a run opens. It can also be iterated on its own, like any stream: then it keeps its
+ * progress nowhere and starts at its beginning each time.
+ */
+export class Source<T> extends Stage<T> {
+  /** The pipeline's name if the user gives none. */
+  readonly defaultName: string
+  readonly open: (context: SourceContext) => SourceRun<T>
+
+  constructor(defaultName: string, open: (context: SourceContext) => SourceRun<T>, alone: () => SourceContext) {
+    super(async function* (signal) {
+      const run = open(alone())
+      try {
+        yield* run.stream.chunks(signal)
+      } finally {
+        await run.close()
+      }
+    })
+    this.defaultName = defaultName
+    this.open = open
+  }
+}
