@@ -94,7 +94,10 @@ export class InFlightTracker {
    * sequence already settled. Several in a row take one place, so an idle partition does not grow the ring.
    */
   pass(timestamp: CommitTimestamp): void {
-    if (this.#open === 0) return this.#advanceTo(timestamp, undefined)
+    if (this.#open === 0) {
+      this.#advanceTo(timestamp, undefined)
+      return
+    }
     const newest = (this.#next - 1) & this.#mask
     if (this.#ids[newest] === undefined) {
       this.#timestamps[newest] = timestamp
