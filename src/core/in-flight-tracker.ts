@@ -32,6 +32,7 @@ export class InFlightTracker {
   #timestamps: CommitTimestamp[] = new Array(INITIAL_CAPACITY).fill('')
   #ids: (string | undefined)[] = new Array(INITIAL_CAPACITY).fill(undefined)
   #since: Float64Array = new Float64Array(INITIAL_CAPACITY)
+  #bytes: Float64Array = new Float64Array(INITIAL_CAPACITY)
   #isSettled: Uint8Array = new Uint8Array(INITIAL_CAPACITY)
   #mask = INITIAL_CAPACITY - 1
 
@@ -41,7 +42,7 @@ export class InFlightTracker {
 
   #watermark: CommitTimestamp | undefined
   #boundaryIds: string[] = []
-  #idleWaiters: (() => void)[] = []
+  #waiters: { readonly window: number; readonly resolve: () => void }[] = []
 
   /** Starts at a stored checkpoint, or with nothing settled. */
   constructor(start?: Checkpoint) {
@@ -78,12 +79,13 @@ export class InFlightTracker {
   }
 
   /** Takes the next number for something handed out. Timestamps must not decrease. */
-  enter(timestamp: CommitTimestamp, id: string, nowMs: number): number {
+  enter(timestamp: CommitTimestamp, id: string, nowMs: number, bytes = 0): number {
     if (this.window > this.#mask) this.#grow()
     const slot = this.#next & this.#mask
     this.#timestamps[slot] = timestamp
     this.#ids[slot] = id
     this.#since[slot] = nowMs
+    this.#bytes[slot] = bytes
     this.#isSettled[slot] = 0
     this.#open++
     return this.#next++
@@ -111,31 +113,38 @@ export class InFlightTracker {
     this.#next++
   }
 
-  /** Settles one number; numbers that are not open are ignored. */
-  settle(sequence: number): void {
-    if (sequence < this.#head || sequence >= this.#next) return
+  /** Settles one number and returns the bytes it was entered with; undefined if it is not open. */
+  settle(sequence: number): number | undefined {
+    if (sequence < this.#head || sequence >= this.#next) return undefined
     const slot = sequence & this.#mask
-    if (this.#isSettled[slot] === 1) return
+    if (this.#isSettled[slot] === 1) return undefined
     this.#isSettled[slot] = 1
     this.#open--
+    const bytes = this.#bytes[slot]
     if (sequence === this.#head) this.#advanceHead()
-    if (this.#open === 0) this.#wakeIdleWaiters()
+    return bytes
   }
 
   /** Resolves when nothing is open. */
   idle(): Promise<void> {
-    if (this.#open === 0) return Promise.resolve()
-    return new Promise((resolve) => this.#idleWaiters.push(resolve))
+    return this.windowBelow(1)
+  }
+
+  /** Resolves when the ring is shorter than `window`: how a reader waits for one slow delivery to be settled. */
+  windowBelow(window: number): Promise<void> {
+    if (this.window < window) return Promise.resolve()
+    return new Promise((resolve) => this.#waiters.push({ window, resolve }))
   }
 
   #advanceHead(): void {
     while (this.#head < this.#next) {
       const slot = this.#head & this.#mask
-      if (this.#isSettled[slot] === 0) return
+      if (this.#isSettled[slot] === 0) break
       this.#advanceTo(this.#timestamps[slot]!, this.#ids[slot])
       this.#ids[slot] = undefined
       this.#head++
     }
+    if (this.#waiters.length > 0) this.#wakeWaiters()
   }
 
   #advanceTo(timestamp: CommitTimestamp, id: string | undefined): void {
@@ -146,10 +155,13 @@ export class InFlightTracker {
     if (id !== undefined && timestamp === this.#watermark) this.#boundaryIds.push(id)
   }
 
-  #wakeIdleWaiters(): void {
-    const waiters = this.#idleWaiters
-    this.#idleWaiters = []
-    for (const wake of waiters) wake()
+  #wakeWaiters(): void {
+    const waiters = this.#waiters
+    this.#waiters = []
+    for (const waiter of waiters) {
+      if (this.window < waiter.window) waiter.resolve()
+      else this.#waiters.push(waiter)
+    }
   }
 
   #grow(): void {
@@ -159,6 +171,7 @@ export class InFlightTracker {
     const timestamps: CommitTimestamp[] = new Array(capacity).fill('')
     const ids: (string | undefined)[] = new Array(capacity).fill(undefined)
     const since = new Float64Array(capacity)
+    const bytes = new Float64Array(capacity)
     const isSettled = new Uint8Array(capacity)
     for (let sequence = this.#head; sequence < this.#next; sequence++) {
       const from = sequence & oldMask
@@ -166,11 +179,13 @@ export class InFlightTracker {
       timestamps[to] = this.#timestamps[from]!
       ids[to] = this.#ids[from]
       since[to] = this.#since[from]!
+      bytes[to] = this.#bytes[from]!
       isSettled[to] = this.#isSettled[from]!
     }
     this.#timestamps = timestamps
     this.#ids = ids
     this.#since = since
+    this.#bytes = bytes
     this.#isSettled = isSettled
     this.#mask = mask
   }

@@ -25,6 +25,8 @@ export interface SourceContext {
   /** Names this process in leases: `host:pid:random`. */
   readonly owner: string
   readonly clock: Clock
+  /** For the jitter of waits; seeded in simulations. */
+  readonly random: () => number
   readonly logger: Logger
 }
 
