@@ -10,15 +10,14 @@ export type Attempted<R> = { readonly result: R } | undefined
 export async function attempt<T, R>(
   operator: string,
   delivery: Delivery<T>,
-  work: (value: T) => R | PromiseLike<R>,
+  work: (value: T, attempt: number) => R | PromiseLike<R>,
   signal: AbortSignal,
   clock: Clock = systemClock,
 ): Promise<Attempted<R>> {
   for (let tries = 1; ; tries++) {
     try {
-      return { result: await work(delivery.value) }
+      return { result: await work(delivery.value, tries) }
     } catch (thrown) {
-      if (signal.aborted) throw signal.reason
       await failed(operator, delivery, thrown, tries, signal, clock)
       if (delivery.isSettled) return undefined
     }
@@ -57,8 +56,12 @@ async function failed<T>(
   signal: AbortSignal,
   clock: Clock,
 ): Promise<void> {
+  // Work that fails because the run was aborted says nothing about its value.
+  signal.throwIfAborted()
   const error = new OperatorError(operator, thrown)
   const decision = delivery.decide(error, tries)
-  if (typeof decision === 'object') await sleep(clock, decision.retryInMs, signal)
-  else delivery.nack(error, { attempt: tries })
+  if (typeof decision === 'object') return sleep(clock, decision.retryInMs, signal)
+  delivery.nack(error, { attempt: tries })
+  // The nack may have stopped the run: then nothing that comes after this value may be worked on.
+  signal.throwIfAborted()
 }

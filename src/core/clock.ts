@@ -16,7 +16,14 @@ export interface Clock {
 export const systemClock: Clock = {
   now: () => Date.now(),
   after(ms, callback) {
-    const timeout = setTimeout(callback, Math.min(ms, 2 ** 31 - 1))
+    let timeout: NodeJS.Timeout
+    const wait = (leftMs: number): void => {
+      timeout =
+        leftMs > MAX_TIMEOUT_MS
+          ? setTimeout(() => wait(leftMs - MAX_TIMEOUT_MS), MAX_TIMEOUT_MS)
+          : setTimeout(callback, leftMs)
+    }
+    wait(ms)
     return { cancel: () => clearTimeout(timeout) }
   },
 }
@@ -36,3 +43,6 @@ export function sleep(clock: Clock, ms: number, signal?: AbortSignal): Promise<v
     signal?.addEventListener('abort', stop, { once: true })
   })
 }
+
+// Longer waits overflow in setTimeout, which then calls back at once.
+const MAX_TIMEOUT_MS = 2 ** 31 - 1

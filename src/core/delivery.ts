@@ -3,6 +3,8 @@ import type { CommitTimestamp, Decision, Delivery, NackOptions } from './types.t
 
 /** Where a settlement goes: the source's side of a delivery. */
 export interface Origin {
+  /** Token of the partition, if the source has partitions. */
+  readonly partition?: string
   /** Called once per sequence number. */
   acked(sequence: number): void
   /** Called instead of `acked` when the work failed for good. */
@@ -15,10 +17,13 @@ export interface Failure {
   readonly value: unknown
   readonly error: unknown
   readonly attempt: number
+  /** Set if whoever failed asks for the value again. */
+  readonly retryInMs: number | undefined
 }
 
 /** What a delivery settles: its source, the whole it is a part of, or the many it was joined from. */
 interface Duty {
+  readonly partition: string
   readonly isSettled: boolean
   ack(): void
   nack(error: unknown, options?: NackOptions): void
@@ -44,16 +49,20 @@ export class SourceDelivery<T> implements Delivery<T>, Duty {
     this.#sequence = sequence
   }
 
+  get partition(): string {
+    return this.#origin.partition ?? ''
+  }
+
   ack(): void {
     if (this.isSettled) return
     this.isSettled = true
     this.#origin.acked(this.#sequence)
   }
 
-  nack(error: unknown, { attempt = Number.POSITIVE_INFINITY }: NackOptions = {}): void {
+  nack(error: unknown, { attempt = Number.POSITIVE_INFINITY, retryInMs }: NackOptions = {}): void {
     if (this.isSettled) return
     this.isSettled = true
-    this.#origin.nacked(this.#sequence, { id: this.id, value: this.value, error, attempt })
+    this.#origin.nacked(this.#sequence, { id: this.id, value: this.value, error, attempt, retryInMs })
   }
 
   decide(error: unknown, attempt: number): Decision {
@@ -93,6 +102,10 @@ class DerivedDelivery<T> implements Delivery<T> {
     this.timestamp = timestamp
     this.id = id
     this.#duty = duty
+  }
+
+  get partition(): string {
+    return this.#duty.partition
   }
 
   get isSettled(): boolean {
@@ -160,6 +173,10 @@ class PartDuty implements Duty {
     this.#shared = shared
   }
 
+  get partition(): string {
+    return this.#shared.whole.partition
+  }
+
   ack(): void {
     if (this.isSettled) return
     this.isSettled = true
@@ -182,6 +199,10 @@ class JoinedDuty implements Duty {
 
   constructor(parts: readonly Delivery<unknown>[]) {
     this.#parts = parts
+  }
+
+  get partition(): string {
+    return this.#parts[0]!.partition
   }
 
   get isSettled(): boolean {

@@ -1,4 +1,5 @@
 /** How much may be in flight at once, by count and bytes, shared by all partitions of a pipeline. */
+import { ClosedError } from './errors.ts'
 
 export interface BudgetLimits {
   readonly maxInFlight: number
@@ -18,7 +19,9 @@ export class InFlightBudget {
   #count = 0
   #bytes = 0
   #reserve = 0
-  #waiters: Waiter[] = []
+  /** What all accounts together have not taken of their reserves: kept up to date, as thousands may be waiting. */
+  #unusedReserve = 0
+  readonly #waiters = new Set<Waiter>()
 
   constructor(limits: BudgetLimits) {
     this.#limits = limits
@@ -40,6 +43,7 @@ export class InFlightBudget {
     const account = new BudgetAccount(this)
     this.#accounts.add(account)
     this.#shareReserve()
+    this.#serveWaiters()
     return account
   }
 
@@ -48,14 +52,17 @@ export class InFlightBudget {
     if (!this.#accounts.delete(account)) return
     this.#count -= account.count
     this.#bytes -= account.bytes
+    for (const waiter of this.#waiters) if (waiter.account === account) waiter.refused(accountClosed())
     this.#shareReserve()
     this.#serveWaiters()
   }
 
   /** @internal */
   tryTake(account: BudgetAccount, bytes: number): boolean {
-    // Whoever waits was first: nobody overtakes, except within an own reserve that is kept for just that.
-    if (account.count >= this.#reserve && this.#waiters.length > 0) return false
+    if (!this.#accounts.has(account)) return false
+    // Whoever waits was first: nobody overtakes, except within an own reserve that is kept for just that, and with
+    // nothing in flight: those who wait may wait for what this account has to bring.
+    if (this.#waiters.size > 0 && account.count >= Math.max(1, this.#reserve)) return false
     return this.#takeIfRoom(account, bytes)
   }
 
@@ -63,21 +70,26 @@ export class InFlightBudget {
   wait(account: BudgetAccount, bytes: number, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       if (signal.aborted) return reject(signal.reason)
+      if (!this.#accounts.has(account)) return reject(accountClosed())
+      const leave = (): void => {
+        this.#waiters.delete(waiter)
+        signal.removeEventListener('abort', giveUp)
+      }
       const waiter: Waiter = {
         account,
         bytes,
         served: () => {
-          signal.removeEventListener('abort', giveUp)
+          leave()
           resolve()
         },
+        refused: (error) => {
+          leave()
+          reject(error)
+        },
       }
-      const giveUp = (): void => {
-        this.#waiters = this.#waiters.filter((other) => other !== waiter)
-        reject(signal.reason)
-        this.#serveWaiters()
-      }
+      const giveUp = (): void => waiter.refused(signal.reason)
       signal.addEventListener('abort', giveUp, { once: true })
-      this.#waiters.push(waiter)
+      this.#waiters.add(waiter)
     })
   }
 
@@ -88,7 +100,8 @@ export class InFlightBudget {
     account.bytes -= bytes
     this.#count--
     this.#bytes -= bytes
-    if (this.#waiters.length > 0) this.#serveWaiters()
+    if (account.count < this.#reserve) this.#unusedReserve++
+    if (this.#waiters.size > 0) this.#serveWaiters()
   }
 
   #takeIfRoom(account: BudgetAccount, bytes: number): boolean {
@@ -96,7 +109,8 @@ export class InFlightBudget {
     if (this.#count >= maxInFlight) return false
     if (account.count > 0 && this.#bytes + bytes > maxInFlightBytes) return false
     const isWithinReserve = account.count < this.#reserve
-    if (!isWithinReserve && this.#count + this.#unusedReserveOfOthers(account) >= maxInFlight) return false
+    if (!isWithinReserve && this.#count + this.#unusedReserve >= maxInFlight) return false
+    if (isWithinReserve) this.#unusedReserve--
     account.count++
     account.bytes += bytes
     this.#count++
@@ -104,26 +118,19 @@ export class InFlightBudget {
     return true
   }
 
-  #unusedReserveOfOthers(account: BudgetAccount): number {
-    if (this.#reserve === 0 || this.#count + this.#accounts.size * this.#reserve < this.#limits.maxInFlight) return 0
-    let unused = 0
-    for (const other of this.#accounts) if (other !== account) unused += Math.max(0, this.#reserve - other.count)
-    return unused
-  }
-
   #serveWaiters(): void {
     // First come, first served, but a waiter that cannot be served now does not block those behind it that can.
-    const still: Waiter[] = []
     for (const waiter of this.#waiters) {
+      if (this.#count >= this.#limits.maxInFlight) return
       if (this.#takeIfRoom(waiter.account, waiter.bytes)) waiter.served()
-      else still.push(waiter)
     }
-    this.#waiters = still
   }
 
   /** A quarter of the budget is kept in reserve, in equal shares. */
   #shareReserve(): void {
     this.#reserve = this.#accounts.size < 2 ? 0 : Math.floor(this.#limits.maxInFlight / (4 * this.#accounts.size))
+    this.#unusedReserve = 0
+    for (const { count } of this.#accounts) this.#unusedReserve += Math.max(0, this.#reserve - count)
   }
 }
 
@@ -131,6 +138,11 @@ interface Waiter {
   readonly account: BudgetAccount
   readonly bytes: number
   readonly served: () => void
+  readonly refused: (error: unknown) => void
+}
+
+function accountClosed(): ClosedError {
+  return new ClosedError('in-flight budget: the account is closed')
 }
 
 /** One partition's part of the budget. */
@@ -149,7 +161,9 @@ export class BudgetAccount {
     return this.#budget.tryTake(this, bytes)
   }
 
-  /** Takes room, waiting for it if need be; an abort ends the wait with the signal's reason. */
+  /**
+   * Takes room, waiting for it if need be; an abort ends the wait with the signal's reason, a close with a ClosedError.
+   */
   async take(bytes: number, signal: AbortSignal): Promise<void> {
     if (!this.tryTake(bytes)) await this.#budget.wait(this, bytes, signal)
   }

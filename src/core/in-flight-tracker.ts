@@ -71,6 +71,11 @@ export class InFlightTracker {
     return this.#watermark
   }
 
+  /** How many boundary ids the checkpoint has, without copying them. */
+  get boundaryCount(): number {
+    return this.#boundaryIds.length
+  }
+
   /** The delivery that holds the watermark back. */
   get oldestOpen(): OpenDelivery | undefined {
     if (this.#open === 0) return undefined

@@ -28,6 +28,8 @@ export interface Delivery<T> {
   readonly timestamp: CommitTimestamp
   /** The same for the same change in every run: server transaction id / record sequence / mod index. */
   readonly id: string
+  /** Token of the partition it came from; empty for sources without partitions. */
+  readonly partition: string
   readonly isSettled: boolean
   ack(): void
   nack(error: unknown, options?: NackOptions): void

@@ -1,11 +1,13 @@
 /** What a source is: a stream that can be opened by a run with its store, budget, policy and clock. */
-import type { Clock } from '../core/clock.ts'
-import type { ErrorPolicy } from '../core/error-policy.ts'
+import { randomBytes } from 'node:crypto'
+import { hostname } from 'node:os'
+import { type Clock, systemClock } from '../core/clock.ts'
+import { type ErrorPolicy, errorPolicy } from '../core/error-policy.ts'
 import type { BudgetLimits } from '../core/in-flight-budget.ts'
 import { Stage } from '../core/stage.ts'
-import type { CommitTimestamp, Logger } from '../core/types.ts'
+import { type CommitTimestamp, type Logger, silentLogger } from '../core/types.ts'
 import type { PartitionState } from '../model/partition.ts'
-import type { PartitionStore } from '../stores/partition-store.ts'
+import { memoryPartitionStore, type PartitionStore } from '../stores/index.ts'
 
 /** What a run lends to its source. */
 export interface SourceContext {
@@ -88,4 +90,28 @@ export class Source<T> extends Stage<T> {
     this.defaultName = defaultName
     this.open = open
   }
+}
+
+/** For a source that is iterated on its own: the defaults of a pipeline, progress kept in memory. */
+export function aloneContext(name: string): SourceContext {
+  return {
+    pipeline: name,
+    store: memoryPartitionStore(),
+    limits: { maxInFlight: 1000, maxInFlightBytes: 64 * 1024 * 1024 },
+    policy: errorPolicy(),
+    checkpointIntervalMs: 1000,
+    settleTimeoutMs: 60_000,
+    onSettleTimeout: 'warn',
+    leaseMs: 10_000,
+    onHeld: 'wait',
+    owner: ownerName(),
+    clock: systemClock,
+    random: Math.random,
+    logger: silentLogger,
+  }
+}
+
+/** Different for every run, and tells a person where it is. */
+export function ownerName(): string {
+  return `${hostname()}:${process.pid}:${randomBytes(3).toString('hex')}`
 }

@@ -1,0 +1,53 @@
+/** `millrace list`: the pipelines of this folder, and why a file does not load. */
+import type { Pipeline } from '../runtime/define-pipeline.ts'
+import { loadPipeline, PIPELINES_FOLDER, type PipelineFile, pipelineFiles } from '../runtime/load-pipeline.ts'
+import { isBuiltInDemo } from './demo/demo-file.ts'
+import { EXIT, withoutControls } from './report-error.ts'
+
+export interface ListOptions {
+  readonly json?: true
+}
+
+export interface ListedPipeline {
+  readonly name: string
+  readonly file: string
+  readonly source?: string
+  readonly sinks?: readonly string[]
+  /** Why the file does not load. */
+  readonly error?: string
+}
+
+/** Loads every pipeline file, one after the other, and prints what it is; a broken file is a line, not a failure. */
+export async function list(options: ListOptions, cwd: string = process.cwd()): Promise<number> {
+  const listed: ListedPipeline[] = []
+  for (const file of await pipelineFiles(cwd)) listed.push(await describeFile(file, cwd))
+  process.stdout.write(options.json ? `${JSON.stringify(listed, undefined, 2)}\n` : table(listed))
+  return EXIT.ok
+}
+
+async function describeFile(file: PipelineFile, cwd: string): Promise<ListedPipeline> {
+  const listed = { name: file.name, file: file.path.slice(cwd.length + 1) }
+  if (isBuiltInDemo(file)) return { ...listed, source: 'simulated shop', sinks: ['fileSink'] }
+  try {
+    return { ...listed, ...describePipeline(await loadPipeline(file, cwd)) }
+  } catch (error) {
+    return { ...listed, error: withoutControls((error as Error).message).split('\n')[0]! }
+  }
+}
+
+function describePipeline({ source, sinks }: Pipeline): Pick<ListedPipeline, 'source' | 'sinks'> {
+  return { source: source.defaultName, sinks: sinks.map((sink) => sink.name) }
+}
+
+function table(listed: readonly ListedPipeline[]): string {
+  if (listed.length === 0) {
+    return `There is no pipeline in ./${PIPELINES_FOLDER} yet. To see one at work: millrace run demo\n`
+  }
+  const nameWidth = Math.max(...listed.map(({ name }) => name.length))
+  const sourceWidth = Math.max(...listed.map(({ source = '' }) => source.length))
+  const lines = listed.map(({ name, source = '', sinks = [], error }) => {
+    if (error !== undefined) return `${name.padEnd(nameWidth)}  ✗ ${error}`
+    return `${name.padEnd(nameWidth)}  ${source.padEnd(sourceWidth)}  → ${sinks.join(', ')}`
+  })
+  return `${lines.join('\n')}\n`
+}

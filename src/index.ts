@@ -1,0 +1,50 @@
+/** The public surface of `millrace`. */
+
+export { type Clock, systemClock, type Timer } from './core/clock.ts'
+export { type Failure, join, type Origin, SourceDelivery } from './core/delivery.ts'
+export {
+  type ErrorPolicy,
+  type FailureContext,
+  type OnError,
+  type RetryOptions,
+  type RetryPolicy,
+  retry,
+  skip,
+  stop,
+} from './core/error-policy.ts'
+export {
+  ClosedError,
+  ConfigError,
+  EnvironmentError,
+  OperatorError,
+  SinkError,
+  SourceError,
+  StoreError,
+  StreamError,
+} from './core/errors.ts'
+export { type Checkpoint, InFlightTracker, type OpenDelivery } from './core/in-flight-tracker.ts'
+export {
+  type Chunk,
+  chunkOperator,
+  type Item,
+  isMark,
+  type Mark,
+  mark,
+  type Operator,
+  operator,
+  type Stage,
+  stage,
+} from './core/stage.ts'
+export type { CommitTimestamp, Decision, Delivery, Logger, NackOptions, Sink } from './core/types.ts'
+export type { Change, ColumnType, DataChangeRecord, Mod, Row } from './model/data-change-record.ts'
+export { changeId } from './model/data-change-record.ts'
+export { definePipeline, type Pipeline, type PipelineOptions } from './runtime/define-pipeline.ts'
+export { ackAll, type DeliveriesOptions, deliveries } from './runtime/deliveries.ts'
+export {
+  type RunningPipeline,
+  type RunOptions,
+  type RunStatus,
+  type RunSummary,
+  runPipeline,
+} from './runtime/run-pipeline.ts'
+export { type HandlerContext, type SubscribeOptions, subscribe } from './runtime/subscribe.ts'

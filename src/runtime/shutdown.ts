@@ -1,0 +1,53 @@
+/** Two ways to stop: the first signal drains, the second closes at once. */
+
+type StopSignal = 'SIGINT' | 'SIGTERM'
+
+export interface Shutdown {
+  /** Aborted by the first signal: finish what is in flight. */
+  readonly drain: AbortSignal
+  /** Aborted by the second signal: stop now. */
+  readonly close: AbortSignal
+  /** 130 or 143 once a second signal came: what the shell expects of a process that was told to go. */
+  readonly exitCode: number | undefined
+  /** Gives the signals back to their default. Safe to call twice. */
+  stopListening(): void
+}
+
+/** The part of `process` that signals come from. */
+export interface SignalEmitter {
+  on(event: StopSignal, listener: (signal: StopSignal) => void): unknown
+  off(event: StopSignal, listener: (signal: StopSignal) => void): unknown
+}
+
+/**
+ * Listens for SIGINT and SIGTERM, in any mixture. A third signal changes nothing: by then the process is ending, and
+ * whoever called this sees to it that it does.
+ */
+export function listenForShutdown(signals: SignalEmitter = process): Shutdown {
+  const drain = new AbortController()
+  const close = new AbortController()
+  let exitCode: number | undefined
+
+  const received = (signal: StopSignal): void => {
+    if (!drain.signal.aborted) return drain.abort(new Error(`${signal}: draining`))
+    if (close.signal.aborted) return
+    exitCode = EXIT_CODES[signal]
+    close.abort(new Error(`${signal}: closing`))
+  }
+  signals.on('SIGINT', received)
+  signals.on('SIGTERM', received)
+  return {
+    drain: drain.signal,
+    close: close.signal,
+    get exitCode() {
+      return exitCode
+    },
+    stopListening() {
+      signals.off('SIGINT', received)
+      signals.off('SIGTERM', received)
+    },
+  }
+}
+
+/** 128 plus the signal's number. */
+const EXIT_CODES = { SIGINT: 130, SIGTERM: 143 } as const

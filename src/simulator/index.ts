@@ -1,0 +1,16 @@
+/** The simulator: a seeded change stream to test pipelines with, in process or over gRPC, in real or simulated time. */
+export type {
+  Fault,
+  FaultChances,
+  FaultKind,
+  FaultPlan,
+  ScriptedFault,
+} from './faults.ts'
+export { GRPC_CODES, type GrpcCode, QueryStatusError } from './grpc-status.ts'
+export type { Ledger, LedgerChange, LedgerFault, LedgerTopologyEvent } from './ledger.ts'
+export { KEY_SPACE, type KeyRange, pointOf, type SimulatedPartition } from './partition-tree.ts'
+export { SeededRandom } from './seeded-random.ts'
+export { type CommitOptions, SimulatedStream, type SimulatedStreamOptions } from './simulated-stream.ts'
+export type { ColumnDefinition, RowWrite, TableDefinition } from './table-rows.ts'
+export { SimulationStalledError, VirtualClock, type VirtualClockOptions } from './virtual-clock.ts'
+export { type RandomWorkloadOptions, randomWorkload, shopTables } from './workload.ts'

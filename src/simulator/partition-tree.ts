@@ -1,0 +1,181 @@
+/** The partitions of a simulated stream: who owns which part of the key space, and who came from whom. */
+import { ConfigError } from '../core/errors.ts'
+import type { CommitTimestamp } from '../model/commit-timestamp.ts'
+import type { ChildPartition } from '../model/data-change-record.ts'
+import { hashText } from './hash-text.ts'
+import { PartitionLog } from './partition-log.ts'
+import type { SeededRandom } from './seeded-random.ts'
+
+/** Every row key is a point from 0 to just below this. */
+export const KEY_SPACE: number = 2 ** 32
+
+/** Half open: `lo` belongs to it, `hi` does not. */
+export interface KeyRange {
+  readonly lo: number
+  readonly hi: number
+}
+
+export interface SimulatedPartition {
+  readonly token: string
+  readonly parents: readonly string[]
+  readonly range: KeyRange
+  /** It holds what was committed from here on ... */
+  readonly start: CommitTimestamp
+  /** ... to just before here; null while it is live. */
+  readonly end: CommitTimestamp | null
+  readonly children: readonly string[]
+}
+
+/** A partition with its records. */
+export interface TreeNode extends SimulatedPartition {
+  end: CommitTimestamp | null
+  children: readonly string[]
+  readonly log: PartitionLog
+}
+
+/** The ranges of the live partitions tile the whole key space: each key is in exactly one of them. */
+export class PartitionTree {
+  readonly #random: SeededRandom
+  readonly #nodes = new Map<string, TreeNode>()
+  /** By range. */
+  #live: TreeNode[] = []
+
+  constructor(random: SeededRandom, count: number, start: CommitTimestamp) {
+    this.#random = random
+    this.#live = cut({ lo: 0, hi: KEY_SPACE }, count, random).map((range) => this.#add([], range, start))
+  }
+
+  /** By range. */
+  get live(): readonly TreeNode[] {
+    return this.#live
+  }
+
+  /** All partitions that are kept, parents before children. */
+  get all(): TreeNode[] {
+    return [...this.#nodes.values()]
+  }
+
+  get(token: string): TreeNode | undefined {
+    return this.#nodes.get(token)
+  }
+
+  /** The live partition that holds a row key. */
+  holderOf(rowKey: string): TreeNode {
+    const point = pointOf(rowKey)
+    let low = 0
+    let high = this.#live.length - 1
+    while (low < high) {
+      const middle = (low + high) >> 1
+      if (point < this.#live[middle]!.range.hi) high = middle
+      else low = middle + 1
+    }
+    return this.#live[low]!
+  }
+
+  /** The partitions that were live at a time: a partition is live at its start and no longer at its end. */
+  liveAt(timestamp: CommitTimestamp): TreeNode[] {
+    return this.all
+      .filter((node) => node.start <= timestamp && (node.end === null || timestamp < node.end))
+      .sort((a, b) => a.range.lo - b.range.lo)
+  }
+
+  assertLive(token: string): TreeNode {
+    const node = this.#nodes.get(token)
+    if (node === undefined) throw new ConfigError(`SimulatedStream: there is no partition ${shortToken(token)}`)
+    if (node.end !== null) throw new ConfigError(`SimulatedStream: partition ${shortToken(token)} has ended already`)
+    return node
+  }
+
+  /** Ends one partition and lets `ways` others share its range. */
+  split(token: string, ways: number, at: CommitTimestamp): TreeNode[] {
+    const parent = this.assertLive(token)
+    const { lo, hi } = parent.range
+    if (!Number.isSafeInteger(ways) || ways < 1 || hi - lo < ways) {
+      throw new ConfigError(`SimulatedStream: partition ${shortToken(token)} cannot be split into ${ways}`)
+    }
+    const children = cut(parent.range, ways, this.#random).map((range) => this.#add([token], range, at))
+    this.#replace([parent], children, at)
+    return children
+  }
+
+  /** Ends two partitions that lie side by side and lets one other take their ranges. */
+  merge(tokenA: string, tokenB: string, at: CommitTimestamp): TreeNode {
+    const parents = [this.assertLive(tokenA), this.assertLive(tokenB)].sort((a, b) => a.range.lo - b.range.lo)
+    const [left, right] = parents as [TreeNode, TreeNode]
+    if (left.range.hi !== right.range.lo) {
+      throw new ConfigError(
+        `SimulatedStream: partitions ${shortToken(tokenA)} and ${shortToken(tokenB)} are not side by side`,
+      )
+    }
+    const child = this.#add([left.token, right.token], { lo: left.range.lo, hi: right.range.hi }, at)
+    this.#replace(parents, [child], at)
+    return child
+  }
+
+  /** Drops the partitions that ended before a time. */
+  forgetEndedBefore(timestamp: CommitTimestamp): void {
+    for (const node of this.#nodes.values()) {
+      if (node.end !== null && node.end < timestamp) this.#nodes.delete(node.token)
+      else node.log.forgetBefore(timestamp)
+    }
+  }
+
+  #replace(parents: readonly TreeNode[], children: readonly TreeNode[], at: CommitTimestamp): void {
+    for (const parent of parents) {
+      parent.end = at
+      parent.children = children.map((child) => child.token)
+    }
+    const first = this.#live.indexOf(parents[0]!)
+    this.#live.splice(first, parents.length, ...children)
+  }
+
+  #add(parents: readonly string[], range: KeyRange, start: CommitTimestamp): TreeNode {
+    const token = this.#newToken()
+    const node: TreeNode = { token, parents, range, start, end: null, children: [], log: new PartitionLog() }
+    this.#nodes.set(token, node)
+    return node
+  }
+
+  #newToken(): string {
+    const length = 60 + this.#random.int(81)
+    let token = '__8BAYEG'
+    while (token.length < length) token += TOKEN_LETTERS[this.#random.int(TOKEN_LETTERS.length)]
+    return token
+  }
+}
+
+/** Where a row key lies in the key space. */
+export function pointOf(rowKey: string): number {
+  return hashText(rowKey)
+}
+
+/** Partitions as child records announce them. */
+export function announced(nodes: readonly TreeNode[], hasParents: boolean): ChildPartition[] {
+  return nodes.map(({ token, parents }) => ({ token, parentTokens: hasParents ? parents : [] }))
+}
+
+/** A plain copy for callers: changes in the tree do not show in it. */
+export function snapshot({ token, parents, range, start, end, children }: TreeNode): SimulatedPartition {
+  return { token, parents, range, start, end, children }
+}
+
+/** Enough of a token to tell it from others in a message. */
+export function shortToken(token: string): string {
+  return token.length > 16 ? `…${token.slice(-12)}` : token
+}
+
+/** Cuts a range into so many parts, none of them empty, none of them tiny if there is room. */
+function cut({ lo, hi }: KeyRange, count: number, random: SeededRandom): KeyRange[] {
+  const ranges: KeyRange[] = []
+  let from = lo
+  for (let left = count; left > 1; left--) {
+    const even = (hi - from) / left
+    const to = Math.min(hi - left + 1, Math.max(from + 1, Math.floor(from + even * (0.5 + random.next()))))
+    ranges.push({ lo: from, hi: to })
+    from = to
+  }
+  ranges.push({ lo: from, hi })
+  return ranges
+}
+
+const TOKEN_LETTERS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-'

@@ -1,0 +1,214 @@
+/** The tables of a simulated database and their rows: which writes are possible and what a stream captures of them. */
+import { ConfigError } from '../core/errors.ts'
+import {
+  type ColumnType,
+  type ColumnTypeCode,
+  type Mod,
+  type ModType,
+  type Row,
+  rowKey,
+  type ValueCaptureType,
+} from '../model/data-change-record.ts'
+
+export interface ColumnDefinition {
+  readonly name: string
+  /** A type code such as `INT64`, or a whole type for arrays and protos. */
+  readonly type: string | ColumnTypeCode
+  /** @default false */
+  readonly isPrimaryKey?: boolean
+}
+
+export interface TableDefinition {
+  readonly name: string
+  readonly columns: readonly ColumnDefinition[]
+}
+
+/** One row written. Values are as on the wire; whole numbers for INT64 columns may be numbers or bigints. */
+export interface RowWrite {
+  readonly table: string
+  readonly op: 'insert' | 'update' | 'delete'
+  readonly keys: Row
+  /** Columns that are not keys; columns left out are null in an insert and unchanged in an update. */
+  readonly values?: Row
+}
+
+/** A write as the stream captures it. */
+export interface CapturedWrite {
+  readonly key: string
+  readonly table: string
+  readonly modType: ModType
+  readonly mod: Mod
+  readonly columnTypes: readonly ColumnType[]
+  readonly valueCaptureType: ValueCaptureType
+}
+
+interface Table {
+  readonly name: string
+  readonly columnTypes: readonly ColumnType[]
+  readonly keyColumns: readonly ColumnType[]
+  readonly valueColumns: readonly ColumnType[]
+  /** Column types by the captured columns' names, so that equal lists are the same object. */
+  readonly columnTypesOf: Map<string, readonly ColumnType[]>
+}
+
+/** Current rows of all tables. */
+export class TableRows {
+  valueCaptureType: ValueCaptureType
+  readonly #tables = new Map<string, Table>()
+  readonly #rows = new Map<string, Row>()
+
+  constructor(valueCaptureType: ValueCaptureType) {
+    this.valueCaptureType = valueCaptureType
+  }
+
+  define({ name, columns }: TableDefinition): void {
+    if (this.#tables.has(name)) throw new ConfigError(`SimulatedStream: table ${name} is defined already`)
+    const columnTypes = columns.map(({ name, type, isPrimaryKey = false }, index) => ({
+      name,
+      type: typeof type === 'string' ? { code: type } : type,
+      isPrimaryKey,
+      ordinalPosition: index + 1,
+    }))
+    const keyColumns = columnTypes.filter((column) => column.isPrimaryKey)
+    if (keyColumns.length === 0) throw new ConfigError(`SimulatedStream: table ${name} needs a primary key column`)
+    const valueColumns = columnTypes.filter((column) => !column.isPrimaryKey)
+    this.#tables.set(name, { name, columnTypes, keyColumns, valueColumns, columnTypesOf: new Map() })
+  }
+
+  has(table: string): boolean {
+    return this.#tables.has(table)
+  }
+
+  /** The current values of a row that are not keys; undefined if there is no such row. */
+  get(table: string, keys: Row): Row | undefined {
+    return this.#rows.get(this.keyOf(table, keys))
+  }
+
+  /** The ordering key of a row, its key columns in the table's order. */
+  keyOf(tableName: string, keys: Row): string {
+    const table = this.#table(tableName, 'a row key')
+    return rowKey(table.name, pickColumns(table.keyColumns, keys))
+  }
+
+  /** Applies all writes of a transaction, or none of them if one is impossible. */
+  apply(writes: readonly RowWrite[]): CapturedWrite[] {
+    const changed = new Map<string, Row | undefined>()
+    const captured = writes.map((write, index) => this.#capture(write, `writes[${index}]`, changed))
+    for (const [key, row] of changed) {
+      if (row === undefined) this.#rows.delete(key)
+      else this.#rows.set(key, row)
+    }
+    return captured
+  }
+
+  #capture(write: RowWrite, owner: string, changed: Map<string, Row | undefined>): CapturedWrite {
+    const table = this.#table(write.table, owner)
+    assertColumns(owner, table.name, 'keys', write.keys, table.keyColumns)
+    const keys = pickColumns(table.keyColumns, write.keys)
+    for (const { name } of table.keyColumns) {
+      if (!(name in keys)) throw refuse(owner, `lacks key column ${name} of table ${table.name}`)
+    }
+    const given = write.values ?? NO_VALUES
+    assertColumns(owner, table.name, 'values', given, table.valueColumns)
+    const key = rowKey(table.name, keys)
+    const before = changed.has(key) ? changed.get(key) : this.#rows.get(key)
+    if (write.op === 'insert') {
+      if (before !== undefined) throw refuse(owner, `inserts a row into ${table.name} that exists already`)
+      const after = pickColumns(table.valueColumns, given, null)
+      changed.set(key, after)
+      return this.#captured(table, key, 'INSERT', keys, after, NO_VALUES, table.columnTypes)
+    }
+    if (before === undefined) throw refuse(owner, `${write.op}s a row of ${table.name} that does not exist`)
+    if (write.op === 'delete') {
+      if (Object.keys(given).length > 0) throw refuse(owner, `deletes a row of ${table.name} and gives it values`)
+      changed.set(key, undefined)
+      return this.#captured(table, key, 'DELETE', keys, NO_VALUES, this.#capturesOld ? before : NO_VALUES)
+    }
+    const modified = table.valueColumns.filter((column) => Object.hasOwn(given, column.name))
+    if (modified.length === 0) throw refuse(owner, `updates no column of ${table.name}`)
+    const after = pickColumns(table.valueColumns, given, before)
+    changed.set(key, after)
+    return this.#captured(
+      table,
+      key,
+      'UPDATE',
+      keys,
+      this.#capturesWholeRow ? after : pickColumns(modified, after),
+      this.#capturesOld ? pickColumns(modified, before) : NO_VALUES,
+      this.#capturesWholeRow ? table.columnTypes : columnTypesFor(table, modified),
+    )
+  }
+
+  #captured(
+    table: Table,
+    key: string,
+    modType: ModType,
+    keys: Row,
+    newValues: Row,
+    oldValues: Row,
+    columnTypes: readonly ColumnType[] = table.columnTypes,
+  ): CapturedWrite {
+    const valueCaptureType = this.valueCaptureType
+    return { key, table: table.name, modType, mod: { keys, newValues, oldValues }, columnTypes, valueCaptureType }
+  }
+
+  get #capturesOld(): boolean {
+    return this.valueCaptureType === 'OLD_AND_NEW_VALUES' || this.valueCaptureType === 'NEW_ROW_AND_OLD_VALUES'
+  }
+
+  get #capturesWholeRow(): boolean {
+    return this.valueCaptureType === 'NEW_ROW' || this.valueCaptureType === 'NEW_ROW_AND_OLD_VALUES'
+  }
+
+  #table(name: string, owner: string): Table {
+    const table = this.#tables.get(name)
+    if (table !== undefined) return table
+    throw new ConfigError(`SimulatedStream: ${owner} names table ${name}, which is not defined`, {
+      hint: `Defined tables: ${[...this.#tables.keys()].join(', ') || 'none; call defineTable first'}`,
+    })
+  }
+}
+
+/** An update names only the columns that it changed, so records with other columns have other column types. */
+function columnTypesFor(table: Table, modified: readonly ColumnType[]): readonly ColumnType[] {
+  if (modified.length === table.valueColumns.length) return table.columnTypes
+  const names = modified.map((column) => column.name).join('\n')
+  let columnTypes = table.columnTypesOf.get(names)
+  if (columnTypes === undefined) {
+    columnTypes = table.columnTypes.filter((column) => column.isPrimaryKey || modified.includes(column))
+    table.columnTypesOf.set(names, columnTypes)
+  }
+  return columnTypes
+}
+
+/**
+ * The columns' values in the table's order, missing ones from `otherwise`: a row, null for null, or left out.
+ * A null prototype keeps a column called `__proto__`.
+ */
+function pickColumns(columns: readonly ColumnType[], values: Row, otherwise?: Row | null): Row {
+  const row: Record<string, unknown> = Object.create(null)
+  for (const { name, type } of columns) {
+    if (Object.hasOwn(values, name)) row[name] = onTheWire(values[name], type)
+    else if (otherwise !== undefined) row[name] = otherwise?.[name] ?? null
+  }
+  return row
+}
+
+function onTheWire(value: unknown, { code }: ColumnTypeCode): unknown {
+  if (value === undefined) return null
+  if (typeof value === 'bigint') return String(value)
+  return code === 'INT64' && typeof value === 'number' ? String(value) : value
+}
+
+function assertColumns(owner: string, table: string, what: string, row: Row, columns: readonly ColumnType[]): void {
+  for (const name of Object.keys(row)) {
+    if (columns.some((column) => column.name === name)) continue
+    throw refuse(owner, `has ${what}.${name}, which is not a ${what === 'keys' ? 'key' : 'value'} column of ${table}`)
+  }
+}
+
+function refuse(owner: string, rule: string): ConfigError {
+  return new ConfigError(`SimulatedStream: ${owner} ${rule}`)
+}
+
+const NO_VALUES: Row = Object.freeze(Object.create(null))

@@ -1,0 +1,89 @@
+/** What a gRPC status means for reading: whether a retry can help, and what a person should do if not. */
+import { ConfigError, EnvironmentError, SourceError, type StreamError } from '../../core/errors.ts'
+
+/** The sixteen codes by number. */
+const CODES = [
+  'OK',
+  'CANCELLED',
+  'UNKNOWN',
+  'INVALID_ARGUMENT',
+  'DEADLINE_EXCEEDED',
+  'NOT_FOUND',
+  'ALREADY_EXISTS',
+  'PERMISSION_DENIED',
+  'RESOURCE_EXHAUSTED',
+  'FAILED_PRECONDITION',
+  'ABORTED',
+  'OUT_OF_RANGE',
+  'UNIMPLEMENTED',
+  'INTERNAL',
+  'UNAVAILABLE',
+  'DATA_LOSS',
+  'UNAUTHENTICATED',
+] as const
+
+const PASSING: ReadonlySet<string> = new Set([
+  'CANCELLED',
+  'UNKNOWN',
+  'DEADLINE_EXCEEDED',
+  'RESOURCE_EXHAUSTED',
+  'ABORTED',
+  'INTERNAL',
+  'UNAVAILABLE',
+])
+
+export function grpcCode(error: unknown): (typeof CODES)[number] | undefined {
+  const code = (error as { code?: unknown } | null)?.code
+  return typeof code === 'number' ? CODES[code] : undefined
+}
+
+/** The server's own words; Spanner's status texts name arguments, not row content. */
+function detailsOf(error: unknown): string {
+  const details = (error as { details?: unknown }).details
+  return typeof details === 'string' && details !== '' ? `: ${details}` : ''
+}
+
+/** An error while a partition is read. */
+export function readError(error: unknown, partition: string): StreamError {
+  const code = grpcCode(error)
+  const message = `spannerChangeStream: reading failed with ${code ?? 'an unknown error'}${detailsOf(error)}`
+  if (code === 'OUT_OF_RANGE') {
+    return new SourceError(`${message}. The stream does not hold what was asked for`, {
+      code: 'SOURCE_HISTORY_EXPIRED',
+      partition,
+      cause: error,
+      hint: 'The stored position is older than the retention of the stream, or start lies outside of it. Begin anew with another name or start.',
+    })
+  }
+  return new SourceError(message, { partition, cause: error, retryable: code === undefined || PASSING.has(code) })
+}
+
+/** An error before the first record: said in terms of the options. */
+export function openError(error: unknown, database: string, endpoint: string): StreamError {
+  const code = grpcCode(error)
+  if (code === 'NOT_FOUND') {
+    return new ConfigError(`spannerChangeStream: database '${database}' was not found${detailsOf(error)}`, {
+      cause: error,
+      hint: 'Check the option database: projects/<project>/instances/<instance>/databases/<database>.',
+    })
+  }
+  if (code === 'PERMISSION_DENIED' || code === 'UNAUTHENTICATED') {
+    return new EnvironmentError(`spannerChangeStream: access to '${database}' was denied (${code})`, {
+      cause: error,
+      hint: 'Sign in with `gcloud auth application-default login`, or give the service account roles/spanner.databaseReader.',
+    })
+  }
+  if (code === undefined && !(error instanceof Error && 'code' in error)) {
+    return new EnvironmentError(`spannerChangeStream: no connection to '${database}' could be made`, {
+      cause: error,
+      hint: 'Are there credentials? Try `gcloud auth application-default login`, or set SPANNER_EMULATOR_HOST.',
+    })
+  }
+  return new EnvironmentError(
+    `spannerChangeStream: Spanner at ${endpoint} cannot be reached for '${database}' (${code ?? 'no answer'})`,
+    {
+      cause: error,
+      hint: 'Is the network up and the address right? With an emulator: is it running, and is SPANNER_EMULATOR_HOST its address?',
+    },
+  )
+}

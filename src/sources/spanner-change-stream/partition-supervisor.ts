@@ -1,0 +1,231 @@
+/** Starts partitions when their parents are finished, stores their children, marks them finished, ends when all are. */
+import PQueue from 'p-queue'
+import { type Clock, sleep } from '../../core/clock.ts'
+import { backoffMs } from '../../core/error-policy.ts'
+import { EnvironmentError, isRetryable, StoreError } from '../../core/errors.ts'
+import type { Logger } from '../../core/types.ts'
+import type { CommitTimestamp } from '../../model/commit-timestamp.ts'
+import type { ChildPartitionsRecord } from '../../model/data-change-record.ts'
+import { type Partition, ROOT_TOKEN } from '../../model/partition.ts'
+import type { NewPartition, PartitionTable } from '../../stores/partition-store.ts'
+import { LivePartition } from './live-partition.ts'
+
+export interface SupervisorContext {
+  readonly table: PartitionTable
+  readonly owner: string
+  readonly leaseMs: number
+  readonly onHeld: 'wait' | 'exit'
+  /** Where a stream without stored progress begins. */
+  readonly start: () => CommitTimestamp
+  readonly maxPartitions: number
+  readonly clock: Clock
+  readonly random: () => number
+  readonly logger: Logger
+  /** Resolves when the partition has ended, with evidence, and everything that it handed out is settled. */
+  read(partition: LivePartition, signal: AbortSignal): Promise<void>
+}
+
+/**
+ * Owns the unfinished partitions of one run. Event-driven: a child starts the moment its last parent is stored as
+ * finished. Holds nothing of finished partitions but their number.
+ */
+export class PartitionSupervisor {
+  readonly #context: SupervisorContext
+  readonly #places: PQueue
+  readonly #live = new Map<string, LivePartition>()
+  /** Tokens that have been given a place in the queue. */
+  readonly #started = new Set<string>()
+  readonly #stop = new AbortController()
+  readonly #ended = Promise.withResolvers<void>()
+  #finishedCount = 0
+  #standbyFor: string | undefined
+
+  constructor(context: SupervisorContext) {
+    this.#context = context
+    this.#places = new PQueue({ concurrency: context.maxPartitions })
+    // Whoever awaits run() hears of a failure; this keeps a failure before that from being an unhandled one.
+    this.#ended.promise.catch(() => undefined)
+  }
+
+  /** Partitions that are not finished, announced ones included. */
+  get live(): ReadonlyMap<string, LivePartition> {
+    return this.#live
+  }
+
+  get finishedCount(): number {
+    return this.#finishedCount
+  }
+
+  get standbyFor(): string | undefined {
+    return this.#standbyFor
+  }
+
+  /** Resolves when all partitions are finished; rejects with the first error, or with the reason given to `stop`. */
+  async run(): Promise<void> {
+    try {
+      await this.#takeOver()
+      if (this.#live.size === 0) return
+      for (const partition of this.#live.values()) this.#startIfReady(partition)
+      await this.#ended.promise
+    } finally {
+      this.stop(new Error('the run has ended'))
+      await this.#places.onIdle()
+    }
+  }
+
+  /** Stops all reading; what is handed out stays open. */
+  stop(reason: unknown): void {
+    this.#stop.abort(reason)
+    this.#ended.reject(reason)
+  }
+
+  /** Stores what a child record announces and begins to wait for its parents. */
+  async announce(parent: LivePartition, { startTimestamp, children }: ChildPartitionsRecord): Promise<void> {
+    const rows = children.map(({ token, parentTokens }): NewPartition => {
+      const parents = parentTokens.filter((parentToken) => parentToken !== '')
+      return { token, parentTokens: parents.length > 0 ? parents : [ROOT_TOKEN], start: startTimestamp }
+    })
+    const { table, leaseMs } = this.#context
+    const inserted = await this.#stored(() => table.addChildren(parent.token, parent.ownership, rows, leaseMs))
+    if (inserted === undefined) throw this.#lost(parent.token)
+    // What another parent has announced, or an insert whose answer got lost, is not among the inserted: look it up.
+    for (const { token } of rows) {
+      if (this.#live.has(token)) continue
+      const row = inserted.find((child) => child.token === token) ?? (await this.#stored(() => table.get(token)))
+      if (row !== undefined && row.state !== 'FINISHED' && !this.#live.has(token)) await this.#adopt(row)
+    }
+  }
+
+  /** Looks whether tokens that a checkpoint could not write are really lost to another owner. */
+  assertHeld(lostTokens: readonly string[]): void {
+    for (const token of lostTokens) {
+      const partition = this.#live.get(token)
+      if (partition !== undefined && !partition.isFinishing) throw this.#lost(token)
+    }
+  }
+
+  /** Claims everything that is unfinished; waits, or gives up, while another process holds some of it. */
+  async #takeOver(): Promise<void> {
+    const { table, owner, leaseMs, onHeld, clock, logger, start } = this.#context
+    const root: NewPartition = { token: ROOT_TOKEN, parentTokens: [], start: start() }
+    await this.#stored(() => table.createRoot(root, owner, leaseMs))
+    for (;;) {
+      const unfinished = await this.#stored(() => table.claim(owner, leaseMs))
+      const held = unfinished.find((partition) => partition.owner !== owner)
+      if (held === undefined) {
+        this.#standbyFor = undefined
+        await this.#load(unfinished)
+        return
+      }
+      const waitsMs = Math.max(0, held.leaseUntilMs - clock.now())
+      if (onHeld === 'exit') {
+        await this.#stored(() => table.release(owner))
+        throw new EnvironmentError(`this pipeline is already run by ${held.owner}, its lease ends in ${waitsMs} ms`, {
+          hint: "Stop that process first, or run with onHeld: 'wait' to stand by and take over when it ends.",
+        })
+      }
+      if (this.#standbyFor !== held.owner) {
+        this.#standbyFor = held.owner ?? undefined
+        logger.info(`standing by: this pipeline is run by ${held.owner}; takes over when it ends`, {
+          holder: held.owner,
+          leaseEndsInMs: waitsMs,
+        })
+      }
+      await sleep(clock, Math.min(leaseMs / 3, 1000), this.#stop.signal)
+    }
+  }
+
+  async #load(unfinished: readonly Partition[]): Promise<void> {
+    const all = await this.#stored(() => this.#context.table.list())
+    const finished = new Set(all.filter((row) => row.state === 'FINISHED').map((row) => row.token))
+    this.#finishedCount = finished.size
+    for (const row of unfinished) {
+      const partition = new LivePartition(row, this.#context.owner)
+      for (const parent of row.parentTokens) if (finished.has(parent)) partition.waitingFor.delete(parent)
+      this.#live.set(row.token, partition)
+    }
+  }
+
+  async #adopt(row: Partition): Promise<void> {
+    const partition = new LivePartition(row, this.#context.owner)
+    // Enter it first, then look at its parents: one that finishes in between finds it waiting.
+    this.#live.set(row.token, partition)
+    for (const parent of row.parentTokens) {
+      if (this.#live.has(parent)) continue
+      const parentRow = await this.#stored(() => this.#context.table.get(parent))
+      // A parent that is not stored yet has not been announced: it is waited for like any other.
+      if (parentRow?.state === 'FINISHED') partition.waitingFor.delete(parent)
+    }
+    this.#startIfReady(partition)
+  }
+
+  #startIfReady(partition: LivePartition): void {
+    const { token, waitingFor } = partition
+    if (waitingFor.size > 0 || this.#started.has(token) || this.#stop.signal.aborted) return
+    this.#started.add(token)
+    void this.#places.add(() => this.#runPartition(partition)).catch((error: unknown) => this.stop(error))
+  }
+
+  async #runPartition(partition: LivePartition): Promise<void> {
+    const { read, table } = this.#context
+    if (this.#stop.signal.aborted) return
+    try {
+      await this.#advance(partition, 'CREATED', 'SCHEDULED')
+      await this.#advance(partition, 'SCHEDULED', 'RUNNING')
+      await read(partition, this.#stop.signal)
+      partition.isFinishing = true
+      const { checkpoint, ownership, token } = partition
+      if (!(await this.#stored(() => table.finish(token, ownership, checkpoint))))
+        await this.#assertState(partition, 'FINISHED')
+      partition.endReading()
+      this.#finished(partition)
+    } catch (error) {
+      if (!this.#stop.signal.aborted) this.stop(error)
+    }
+  }
+
+  #finished({ token }: LivePartition): void {
+    this.#live.delete(token)
+    this.#started.delete(token)
+    this.#finishedCount++
+    for (const partition of this.#live.values()) {
+      if (partition.waitingFor.delete(token)) this.#startIfReady(partition)
+    }
+    if (this.#live.size === 0) this.#ended.resolve()
+  }
+
+  async #advance(partition: LivePartition, from: 'CREATED' | 'SCHEDULED', to: 'SCHEDULED' | 'RUNNING'): Promise<void> {
+    if (partition.state !== from) return
+    const { table } = this.#context
+    const { token, ownership } = partition
+    if (!(await this.#stored(() => table.advance(token, ownership, from, to)))) await this.#assertState(partition, to)
+    partition.state = to
+  }
+
+  /** After a refused write: fine if an earlier try whose answer got lost has made it; lost to another owner if not. */
+  async #assertState({ token, ownership }: LivePartition, state: Partition['state']): Promise<void> {
+    const row = await this.#stored(() => this.#context.table.get(token))
+    if (row?.state !== state || row.epoch !== ownership.epoch) throw this.#lost(token)
+  }
+
+  #lost(token: string): StoreError {
+    return new StoreError(`partition ${token} is no longer held by this process (${this.#context.owner})`, {
+      code: 'STORE_CONFLICT',
+      hint: 'Another process took over after this one gave no sign of life for leaseMs. Nothing is lost: it goes on from the last checkpoint.',
+    })
+  }
+
+  /** Tries a store call again for as long as a retry can help and the run goes on. */
+  async #stored<R>(call: () => Promise<R>): Promise<R> {
+    const { clock, random, logger } = this.#context
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await call()
+      } catch (error) {
+        if (!isRetryable(error) || this.#stop.signal.aborted) throw error
+        logger.warn('the partition store failed and is tried again', { attempt })
+        await sleep(clock, backoffMs(attempt, 50, 5_000, random), this.#stop.signal)
+      }
+    }
+  }
+}
