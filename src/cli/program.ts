@@ -68,6 +68,7 @@ function createProgram(done: (code: number) => void): Command {
 
   program
     .command('run')
+    .helpOption('-h, --help', 'print this help')
     .description('Run a pipeline until it ends or a signal stops it.')
     .argument('<pipeline>', "a name in ./pipelines, the path of a file, or 'demo'")
     .option('-v, --verbose', 'debug lines; errors with stack and causes')
@@ -80,7 +81,7 @@ function createProgram(done: (code: number) => void): Command {
     .addOption(new Option('--log-format <format>', 'how to log').choices(['text', 'json']).default('text'))
     .optionsGroup('Options of the demo:')
     .option('--crash', 'kill the worker again and again')
-    .option('--seed <n>', 'repeat the same demo (default: random)', wholeNumber)
+    .option('--seed <n>', 'make the same choices again (default: random)', wholeNumber)
     .option('--rate <n>', 'changes per second (default: 400)', positiveNumber)
     .addOption(
       new Option('--seconds <n>', 'how long changes are made (default: 15)')
@@ -93,12 +94,12 @@ function createProgram(done: (code: number) => void): Command {
 
   program
     .command('list')
+    .helpOption('-h, --help', 'print this help')
     .description('List the pipelines in ./pipelines: name, source, sinks, or why a file does not load.')
     .option('--json', 'print a JSON array')
     .option('-v, --verbose', 'errors with stack and causes')
     .action(async (options: { json?: true }) => done(await list(options)))
 
-  for (const command of program.commands) command.helpOption('-h, --help', 'print this help')
   return program
 }
 
@@ -123,7 +124,8 @@ async function wrongUse(error: CommanderError, args: readonly string[]): Promise
 }
 
 async function specialHint(error: CommanderError, args: readonly string[]): Promise<string | undefined> {
-  const names = [...new Set([...(await pipelineFiles(process.cwd())).map((file) => file.name), 'demo'])]
+  const files = await pipelineFiles(process.cwd())
+  const names = [...new Set([...files.map((file) => file.name), 'demo'])].sort()
   if (error.code === 'commander.missingArgument') return `There are: ${names.join(', ')}.`
   const meant = error.code === 'commander.unknownCommand' ? nearestName(args[0] ?? '', names) : undefined
   return meant && `To run a pipeline: millrace run ${meant}`
@@ -158,7 +160,7 @@ const STALLED_HINT = 'A promise in the pipeline file, in a step or in a sink nev
 const PROGRAM_HELP = `
 Examples:
   millrace run demo                 see it work, with nothing installed
-  millrace run demo --crash         the same while its worker is killed again and again
+  millrace run demo --crash         the same, its worker killed now and then
   millrace run orders-to-kafka      run pipelines/orders-to-kafka.ts
   millrace list                     what there is to run
 
@@ -167,11 +169,11 @@ In this repository: npm run pipeline demo, npm run pipeline demo -- --crash
 
 const RUN_HELP = `
 Examples:
-  millrace run orders                       pipelines/orders.ts (or .mts, .js, .mjs)
-  millrace run ./elsewhere/orders.ts        any file
-  millrace run orders --on-held exit        fail if it runs already
-  millrace run orders --log-format json     log lines for machines
-  millrace run demo --crash --seed 7        a demo that can be repeated
+  millrace run orders                     pipelines/orders.ts (.mts, .js, .mjs)
+  millrace run ./elsewhere/orders.ts      any file
+  millrace run orders --on-held exit      fail if it runs already
+  millrace run orders --log-format json   log lines for machines
+  millrace run demo --crash --seed 7      a demo that makes the same choices again
 With npm, options follow two dashes: npm run pipeline demo -- --crash
 
 The run logs to stderr; stdout belongs to the pipeline's sinks.
@@ -187,7 +189,7 @@ Exit codes:
   130,143  stopped at once by a second SIGINT, SIGTERM
 
 Environment:
-  SPANNER_EMULATOR_HOST             read from an emulator, such as localhost:9010
-  GOOGLE_APPLICATION_CREDENTIALS    key file, if not the machine's own identity
-  NO_COLOR                          no colours
+  SPANNER_EMULATOR_HOST            read from an emulator, such as localhost:9010
+  GOOGLE_APPLICATION_CREDENTIALS   key file, if not the machine's own identity
+  NO_COLOR                         no colours
 `

@@ -80,13 +80,13 @@ export class SourceDelivery<T> implements Delivery<T>, Duty {
 
 /**
  * One delivery for several: acking it acks them all, nacking it nacks them all.
- * Its key is theirs if they share one; otherwise all joined deliveries share the key `''`, which keeps their order.
+ * All joined deliveries share the key `''`, whatever the keys of their parts: only so does a later one with a common
+ * key not overtake an earlier one that holds it among others.
  */
 export function join<T, U>(parts: readonly [Delivery<T>, ...Delivery<T>[]], value: U): Delivery<U> {
   const last = parts[parts.length - 1]!
-  const key = parts.every((part) => part.key === last.key) ? last.key : ''
   const id = parts.length === 1 ? last.id : `${parts[0].id}..${last.id}`
-  return new DerivedDelivery(value, key, last.timestamp, id, new JoinedDuty(parts))
+  return new DerivedDelivery(value, '', last.timestamp, id, new JoinedDuty(parts))
 }
 
 class DerivedDelivery<T> implements Delivery<T> {

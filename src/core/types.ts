@@ -45,7 +45,11 @@ export interface Delivery<T> {
 export interface Sink<T> {
   /** For messages: `kafkaSink`, `fileSink`. */
   readonly name: string
-  /** Resolves when every item is durable at the target; an item may be written again after a crash. */
+  /**
+   * Resolves when every item is durable at the target; an item may be written again after a crash. Items come in
+   * order. If some fail, a SinkError names them (`failedItems`), and none that follows one of them with the same key
+   * may have been written: they are written again together.
+   */
   write(items: readonly T[], signal: AbortSignal): Promise<void>
   /** Ends connections. Safe to call twice. */
   close(): Promise<void>

@@ -165,7 +165,8 @@ class ParallelRun<T, U> implements Holder<T> {
       this.#running++
       const { signal } = this.#outlet
       const { partition } = job.delivery
-      const work = (value: T, tries: number): U | PromiseLike<U> => this.#fn(value, { signal, partition, attempt: tries })
+      const work = (value: T, tries: number): U | PromiseLike<U> =>
+        this.#fn(value, { signal, partition, attempt: tries })
       attempt('parMap', job.delivery, work, signal, this.#clock).then(
         (attempted) => this.#finish(job, attempted),
         (error: unknown) => this.#outlet.fail(error),

@@ -1,5 +1,5 @@
 /** Runs a pipeline from its source to its sinks, until it is finished, drained, closed or failed. */
-import { type Clock, systemClock } from '../core/clock.ts'
+import { type Clock, systemClock, type Timer } from '../core/clock.ts'
 import { describeThrown } from '../core/errors.ts'
 import { linkSignals } from '../core/signals.ts'
 import { isMark, type Stage } from '../core/stage.ts'
@@ -70,6 +70,8 @@ class PipelineRun<In, Out> {
   readonly #source: OpenedSource<In>
   #isDraining = false
   #isEnded = false
+  /** Something ignored the signal to stop and may still be at work. */
+  #isAbandoned = false
   #written = 0
 
   constructor(pipeline: Pipeline<In, Out>, options: RunOptions) {
@@ -88,7 +90,7 @@ class PipelineRun<In, Out> {
     onStart?.({ status: () => this.#status() })
     let failure: { readonly error: unknown } | undefined
     try {
-      await this.#carry(this.#pipeline.steps(this.#source.run.stream))
+      await this.#withinGrace(this.#carry(this.#pipeline.steps(this.#source.run.stream)))
     } catch (error) {
       failure = { error }
       this.#stop.abort(error)
@@ -127,9 +129,31 @@ class PipelineRun<In, Out> {
         for (const lane of lanes) if (lane.pending >= maxInFlight) await lane.below(maxInFlight)
       }
       for (const lane of lanes) await lane.below(1)
+    } catch (error) {
+      // A write that goes on behind our back could overtake what the next run writes: stop them, and see them stop.
+      failed.abort(error)
+      await Promise.all(lanes.map((lane) => lane.stopped()))
+      throw error
     } finally {
       unlink()
     }
+  }
+
+  /** Once the run is to stop, waits a little for what is under way, and then no longer. */
+  #withinGrace(carrying: Promise<void>): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const forget = onAbort(this.#stop.signal, () => {
+        grace = this.#clock.after(GRACE_MS, () => {
+          this.#isAbandoned = true
+          reject(this.#stop.signal.reason)
+        })
+      })
+      let grace: Timer | undefined
+      carrying.then(resolve, reject).finally(() => {
+        forget()
+        grace?.cancel()
+      })
+    })
   }
 
   #drain(): void {
@@ -152,7 +176,7 @@ class PipelineRun<In, Out> {
         if (first.error !== error) this.#logger.warn(`${what} could not be closed`, { error: describeThrown(error) })
       }
     }
-    await close('the source', () => this.#source.run.close())
+    await close('the source', () => this.#source.run.close({ keepLeases: this.#isAbandoned }))
     for (const sink of this.#pipeline.sinks) await close(sink.name, () => sink.close())
     await close('the partition store', () => this.#source.closeStore())
     this.#isEnded = true
@@ -206,5 +230,6 @@ function onAbort(signal: AbortSignal | undefined, listener: () => void): () => v
   return () => signal.removeEventListener('abort', listener)
 }
 
+const GRACE_MS = 2_000
 const CLOSED = new Error('the run was closed')
 const DRAIN_TIMEOUT = new Error('the drain took longer than drainTimeoutMs')

@@ -29,10 +29,12 @@ export function listenForShutdown(signals: SignalEmitter = process): Shutdown {
   let exitCode: number | undefined
 
   const received = (signal: StopSignal): void => {
-    if (!drain.signal.aborted) return drain.abort(new Error(`${signal}: draining`))
-    if (close.signal.aborted) return
-    exitCode = EXIT_CODES[signal]
-    close.abort(new Error(`${signal}: closing`))
+    if (!drain.signal.aborted) {
+      drain.abort(new Error(`${signal}: draining`))
+    } else if (!close.signal.aborted) {
+      exitCode = EXIT_CODES[signal]
+      close.abort(new Error(`${signal}: closing`))
+    }
   }
   signals.on('SIGINT', received)
   signals.on('SIGTERM', received)

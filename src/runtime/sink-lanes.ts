@@ -1,7 +1,6 @@
 /** Writes deliveries to a sink in lanes: lanes in parallel, one lane never overtakes itself, retries in place. */
 import { type Clock, sleep } from '../core/clock.ts'
 import { SinkError } from '../core/errors.ts'
-import { abortable } from '../core/signals.ts'
 import type { Delivery, Sink } from '../core/types.ts'
 
 interface Lane<T> {
@@ -25,6 +24,7 @@ export class SinkLanes<T> {
   readonly #sink: Sink<T>
   readonly #options: SinkLanesOptions
   readonly #lanes = new Map<string, Lane<T>>()
+  readonly #running = new Set<Promise<void>>()
   #pending = 0
   #failure: { readonly error: unknown } | undefined
   #waiters: { readonly limit: number; readonly resolve: () => void; readonly reject: (error: unknown) => void }[] = []
@@ -52,7 +52,15 @@ export class SinkLanes<T> {
       lane.waiting.push(delivery)
     }
     this.#pending += deliveries.length
-    for (const [name, lane] of idle) void this.#run(name, lane)
+    for (const [name, lane] of idle) {
+      const running: Promise<void> = this.#run(name, lane).finally(() => this.#running.delete(running))
+      this.#running.add(running)
+    }
+  }
+
+  /** Resolves when no write is under way any more: after the signal's abort, or after a failure. */
+  async stopped(): Promise<void> {
+    await Promise.all(this.#running)
   }
 
   /** Resolves when fewer than `limit` items are waiting or being written; rejects if writing has failed. */
@@ -86,11 +94,8 @@ export class SinkLanes<T> {
     for (let tries = attempt; ; tries++) {
       signal.throwIfAborted()
       try {
-        await abortable(
-          this.#sink.write(
-            open.map((delivery) => delivery.value),
-            signal,
-          ),
+        await this.#sink.write(
+          open.map((delivery) => delivery.value),
           signal,
         )
         for (const delivery of open) delivery.ack()

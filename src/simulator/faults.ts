@@ -41,11 +41,12 @@ export interface ScriptedFault {
    */
   readonly query?: number
   /**
-   * The fault comes instead of this message, counted from 1; of the first message with a child record; or of the clean
-   * end. Without meaning for `duplicate-tail` and `slow-start`.
+   * The fault comes instead of this message, counted from 1; of the first message with a child record; of the rest of
+   * a value that is sent in pieces (over gRPC only); or of the clean end. Without meaning for `duplicate-tail` and
+   * `slow-start`.
    * @default the first message at which the fault is possible
    */
-  readonly message?: number | 'children' | 'end'
+  readonly message?: number | 'children' | 'piece' | 'end'
   readonly fault: Fault
 }
 
@@ -75,7 +76,7 @@ export interface FaultPlace {
   readonly queryOfToken: number
   readonly queryOfStream: number
   readonly message: number
-  readonly next: 'start' | 'message' | 'children' | 'end'
+  readonly next: 'start' | 'message' | 'children' | 'piece' | 'end'
   /** For the start only: the query continues by its resume token. */
   readonly isResumed: boolean
   readonly mayEndEarly: boolean
@@ -146,7 +147,8 @@ function isPlace(scripted: ScriptedFault, place: FaultPlace): boolean {
   if (kind === 'slow-start') return place.next === 'start'
   if (place.next === 'start' || (kind === 'early-end' && !place.mayEndEarly)) return false
   const { message } = scripted
-  return message === undefined || message === (typeof message === 'number' ? place.message : place.next)
+  if (message === undefined) return place.next !== 'piece'
+  return message === (typeof message === 'number' && place.next !== 'piece' ? place.message : place.next)
 }
 
 function isQuery({ token, query }: ScriptedFault, place: FaultPlace): boolean {

@@ -6,11 +6,14 @@ export type {
   FaultPlan,
   ScriptedFault,
 } from './faults.ts'
+export type { ServedStream, ServeStreamOptions } from './grpc-server.ts'
 export { GRPC_CODES, type GrpcCode, QueryStatusError } from './grpc-status.ts'
 export type { Ledger, LedgerChange, LedgerFault, LedgerTopologyEvent } from './ledger.ts'
 export { KEY_SPACE, type KeyRange, pointOf, type SimulatedPartition } from './partition-tree.ts'
 export { SeededRandom } from './seeded-random.ts'
-export { type CommitOptions, SimulatedStream, type SimulatedStreamOptions } from './simulated-stream.ts'
+export { serveStream } from './serve-stream.ts'
+export { SimulatedStream, type SimulatedStreamOptions } from './simulated-stream.ts'
+export type { CommitOptions } from './stream-history.ts'
 export type { ColumnDefinition, RowWrite, TableDefinition } from './table-rows.ts'
 export { SimulationStalledError, VirtualClock, type VirtualClockOptions } from './virtual-clock.ts'
 export { type RandomWorkloadOptions, randomWorkload, shopTables } from './workload.ts'

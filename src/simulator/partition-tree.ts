@@ -1,7 +1,6 @@
 /** The partitions of a simulated stream: who owns which part of the key space, and who came from whom. */
 import { ConfigError } from '../core/errors.ts'
 import type { CommitTimestamp } from '../model/commit-timestamp.ts'
-import type { ChildPartition } from '../model/data-change-record.ts'
 import { hashText } from './hash-text.ts'
 import { PartitionLog } from './partition-log.ts'
 import type { SeededRandom } from './seeded-random.ts'
@@ -112,8 +111,8 @@ export class PartitionTree {
     return child
   }
 
-  /** Drops the partitions that ended before a time. */
-  forgetEndedBefore(timestamp: CommitTimestamp): void {
+  /** Drops the records before a time, and the partitions that ended before it. */
+  forgetBefore(timestamp: CommitTimestamp): void {
     for (const node of this.#nodes.values()) {
       if (node.end !== null && node.end < timestamp) this.#nodes.delete(node.token)
       else node.log.forgetBefore(timestamp)
@@ -147,11 +146,6 @@ export class PartitionTree {
 /** Where a row key lies in the key space. */
 export function pointOf(rowKey: string): number {
   return hashText(rowKey)
-}
-
-/** Partitions as child records announce them. */
-export function announced(nodes: readonly TreeNode[], hasParents: boolean): ChildPartition[] {
-  return nodes.map(({ token, parents }) => ({ token, parentTokens: hasParents ? parents : [] }))
 }
 
 /** A plain copy for callers: changes in the tree do not show in it. */

@@ -79,6 +79,23 @@ export class ServerQuery {
     }
   }
 
+  /**
+   * For doors that send a value in pieces: to be called between them. False if the query ended there; throws like
+   * `next`.
+   */
+  async betweenPieces(): Promise<boolean> {
+    try {
+      this.#assertConnected()
+      const fault = this.#drawFault({ ...this.#place('piece'), mayEndEarly: false })
+      if (fault !== undefined) await this.#suffer(fault)
+      if (fault !== undefined) this.cancel()
+      return !this.#isEnded
+    } catch (error) {
+      this.cancel()
+      throw error
+    }
+  }
+
   /** Ends the query; a waiting `next` resolves. Safe to call twice. */
   cancel(): void {
     if (this.#isEnded) return

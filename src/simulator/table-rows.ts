@@ -69,9 +69,11 @@ export class TableRows {
       isPrimaryKey,
       ordinalPosition: index + 1,
     }))
-    const keyColumns = columnTypes.filter((column) => column.isPrimaryKey)
+    // Spanner sorts the members of JSON objects: rows name their columns in this order, not in the table's.
+    const byName = columnTypes.toSorted((a, b) => (a.name < b.name ? -1 : 1))
+    const keyColumns = byName.filter((column) => column.isPrimaryKey)
     if (keyColumns.length === 0) throw new ConfigError(`SimulatedStream: table ${name} needs a primary key column`)
-    const valueColumns = columnTypes.filter((column) => !column.isPrimaryKey)
+    const valueColumns = byName.filter((column) => !column.isPrimaryKey)
     this.#tables.set(name, { name, columnTypes, keyColumns, valueColumns, columnTypesOf: new Map() })
   }
 
@@ -84,7 +86,7 @@ export class TableRows {
     return this.#rows.get(this.keyOf(table, keys))
   }
 
-  /** The ordering key of a row, its key columns in the table's order. */
+  /** The ordering key of a row, whatever order its key columns are given in. */
   keyOf(tableName: string, keys: Row): string {
     const table = this.#table(tableName, 'a row key')
     return rowKey(table.name, pickColumns(table.keyColumns, keys))
@@ -182,7 +184,7 @@ function columnTypesFor(table: Table, modified: readonly ColumnType[]): readonly
 }
 
 /**
- * The columns' values in the table's order, missing ones from `otherwise`: a row, null for null, or left out.
+ * The columns' values in the columns' order, missing ones from `otherwise`: a row, null for null, or left out.
  * A null prototype keeps a column called `__proto__`.
  */
 function pickColumns(columns: readonly ColumnType[], values: Row, otherwise?: Row | null): Row {

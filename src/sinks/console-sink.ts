@@ -19,7 +19,7 @@ export interface ConsoleSinkOptions<T = unknown> {
  * the pipeline down; nothing is held. A reader that went away is a SinkError that no retry can help. Items that cannot
  * be formatted are named in `failedItems`; the other items of that write are printed by then.
  * `close` leaves the stream open.
- * @example definePipeline({ source, sink: consoleSink({ format: (change) => `${change.op} ${change.table}` }) })
+ * @example definePipeline({ source, sink: consoleSink({ format: (change: Change) => `${change.op} ${change.table}` }) })
  */
 export function consoleSink<T = unknown>(options: ConsoleSinkOptions<T> = {}): Sink<T> {
   knownKeys(OWNER, options, ['stream', 'format'])

@@ -64,8 +64,11 @@ export interface SourceRun<T> {
   readonly stream: Stage<T>
   /** Reads no further: the stream ends after what has been read. */
   drain(): void
-  /** Stores the progress made so far and gives up the leases; what is settled later is not noted. Safe to call twice. */
-  close(): Promise<void>
+  /**
+   * Stores the progress made so far and gives up the leases; what is settled later is not noted. Safe to call twice.
+   * With `keepLeases` others must wait until they run out: for when something may still be at work.
+   */
+  close(options?: { readonly keepLeases?: boolean }): Promise<void>
   status(): SourceStatus
 }
 

@@ -26,6 +26,7 @@ export class Judge {
   readonly #positions = new Map<string, number>()
   readonly #delivered = new Set<string>()
   readonly #youngest = new Map<string, number>()
+  #firstMissing = 0
   #repeated = 0
   #outOfOrder = 0
   #unknown = 0
@@ -50,6 +51,12 @@ export class Judge {
     const youngest = this.#youngest.get(key) ?? -1
     if (position < youngest) this.#outOfOrder++
     else this.#youngest.set(key, position)
+  }
+
+  /** The oldest change that has not arrived: how far the output is behind. */
+  oldestMissing(): CommittedChange | undefined {
+    while (this.#delivered.has(this.#ledger[this.#firstMissing]?.id ?? '')) this.#firstMissing++
+    return this.#ledger[this.#firstMissing]
   }
 
   verdict(): Verdict {

@@ -47,7 +47,6 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
   #markTimer: Timer | undefined
   #lastMark: CommitTimestamp | undefined
   #renewedAtMs = 0
-  #lastLowWatermark: CommitTimestamp | undefined
 
   #delivered = 0
   #settled = 0
@@ -67,8 +66,8 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
     else this.#supervisor.stop(DRAINED)
   }
 
-  close(): Promise<void> {
-    this.#closing ??= this.#close()
+  close({ keepLeases = false }: { readonly keepLeases?: boolean } = {}): Promise<void> {
+    this.#closing ??= this.#close(keepLeases)
     return this.#closing
   }
 
@@ -81,7 +80,8 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
       skipped: this.#skipped,
       inFlight: this.#budget.count,
       inFlightBytes: this.#budget.bytes,
-      lowWatermark: this.#lowWatermark(live),
+      // When all are finished, the end of the last one.
+      lowWatermark: minimum(live, (partition) => partition.watermark) ?? this.#supervisor?.finalWatermark,
       partitions: live.map(({ token, parentTokens, state, watermark, inFlight }) => ({
         token,
         parentTokens,
@@ -92,12 +92,6 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
       finishedPartitions: this.#supervisor?.finishedCount ?? 0,
       rereads: this.#rereads,
     }
-  }
-
-  /** The last one stays when all partitions are finished. */
-  #lowWatermark(live: readonly LivePartition[]): CommitTimestamp | undefined {
-    this.#lastLowWatermark = minimum(live, (partition) => partition.watermark) ?? this.#lastLowWatermark
-    return this.#lastLowWatermark
   }
 
   acked(): void {
@@ -292,7 +286,7 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
     })
   }
 
-  async #close(): Promise<void> {
+  async #close(keepLeases: boolean): Promise<void> {
     this.#tick?.cancel()
     this.#markTimer?.cancel()
     this.#fail(new ClosedError('spannerChangeStream: this run is closed'))
@@ -302,7 +296,7 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
     this.#markTimer?.cancel()
     try {
       await this.#checkpoint()
-      await this.#table?.release(this.#context.owner)
+      if (!keepLeases) await this.#table?.release(this.#context.owner)
     } finally {
       for (const partition of this.#supervisor?.live.values() ?? []) partition.endReading()
       if (this.#options.ownsClient) await this.#options.client.close()

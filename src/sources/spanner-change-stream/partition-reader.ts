@@ -72,7 +72,7 @@ class PartitionReader<T> {
   readonly #signal: AbortSignal
 
   #chunk: Item<T>[] = []
-  /** When the children start: the end of this partition, once they are stored. */
+  /** When the children start: the end of this partition, once they are stored. Of this query and what it resumes. */
   #childrenStart: CommitTimestamp | undefined
   #isPastEnd = false
   #resumeToken: Uint8Array | undefined
@@ -113,6 +113,8 @@ class PartitionReader<T> {
   #queryFromPosition(): PartitionQuery {
     const { token } = this.#partition
     this.#resumeToken = undefined
+    // There may be several child records: those of a broken query do not prove that a later one saw them all.
+    this.#childrenStart = undefined
     return {
       token: token === ROOT_TOKEN ? null : token,
       start: this.#reading.position.timestamp,

@@ -38,6 +38,7 @@ export class PartitionSupervisor {
   readonly #stop = new AbortController()
   readonly #ended = Promise.withResolvers<void>()
   #finishedCount = 0
+  #finalWatermark: CommitTimestamp | undefined
   #standbyFor: string | undefined
 
   constructor(context: SupervisorContext) {
@@ -54,6 +55,11 @@ export class PartitionSupervisor {
 
   get finishedCount(): number {
     return this.#finishedCount
+  }
+
+  /** The latest end of a finished partition. */
+  get finalWatermark(): CommitTimestamp | undefined {
+    return this.#finalWatermark
   }
 
   get standbyFor(): string | undefined {
@@ -177,6 +183,9 @@ export class PartitionSupervisor {
       const { checkpoint, ownership, token } = partition
       if (!(await this.#stored(() => table.finish(token, ownership, checkpoint))))
         await this.#assertState(partition, 'FINISHED')
+      if (this.#finalWatermark === undefined || checkpoint.watermark > this.#finalWatermark) {
+        this.#finalWatermark = checkpoint.watermark
+      }
       partition.endReading()
       this.#finished(partition)
     } catch (error) {

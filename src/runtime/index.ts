@@ -1,0 +1,13 @@
+/** Pipelines: defined, loaded, run and stopped. */
+export { definePipeline, type Pipeline, type PipelineOptions, pipelineName } from './define-pipeline.ts'
+export { ackAll, type DeliveriesOptions, deliveries } from './deliveries.ts'
+export { findPipeline, loadPipeline, PIPELINES_FOLDER, type PipelineFile, pipelineFiles } from './load-pipeline.ts'
+export {
+  type RunningPipeline,
+  type RunOptions,
+  type RunStatus,
+  type RunSummary,
+  runPipeline,
+} from './run-pipeline.ts'
+export { listenForShutdown, type Shutdown, type SignalEmitter } from './shutdown.ts'
+export { type HandlerContext, type SubscribeOptions, subscribe } from './subscribe.ts'

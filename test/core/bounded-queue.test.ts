@@ -1,0 +1,81 @@
+import { describe, expect, test } from 'vitest'
+import { BoundedQueue } from '../../src/core/bounded-queue.ts'
+import { settled } from '../support/recording-clock.ts'
+
+describe('BoundedQueue', () => {
+  test('hands over everything that is there, in order', async () => {
+    const queue = new BoundedQueue<number>(10)
+    for (const value of [1, 2, 3]) expect(await queue.push(value)).toBe(true)
+    expect(queue.size).toBe(3)
+    expect(await queue.takeAll()).toEqual([1, 2, 3])
+    expect(queue.size).toBe(0)
+  })
+
+  test('a reader waits for the first value', async () => {
+    const queue = new BoundedQueue<number>(10)
+    const taken = queue.takeAll()
+    queue.offer(1)
+    expect(await taken).toEqual([1])
+  })
+
+  test('P7: a full queue makes writers wait for the reader', async () => {
+    const queue = new BoundedQueue<number>(2)
+    const pushes = [1, 2, 3, 4, 5].map((value) => queue.push(value))
+    await settled()
+    expect(queue.size).toBe(2)
+    const taken: (number[] | undefined)[] = []
+    for (let batch = 0; batch < 3; batch++) {
+      taken.push(await queue.takeAll())
+      await settled()
+      expect(queue.size).toBeLessThanOrEqual(2)
+    }
+    expect(taken).toEqual([[1, 2], [3, 4], [5]])
+    expect(await Promise.all(pushes)).toEqual([true, true, true, true, true])
+  })
+
+  test('an offer is taken over capacity', async () => {
+    const queue = new BoundedQueue<number>(1)
+    expect([queue.offer(1), queue.offer(2)]).toEqual([true, true])
+    expect(await queue.takeAll()).toEqual([1, 2])
+  })
+
+  test('after a close the reader gets what is left and then the end', async () => {
+    const queue = new BoundedQueue<number>(1)
+    queue.offer(1)
+    const late = queue.push(2)
+    queue.close()
+    expect(await late).toBe(false)
+    expect(queue.offer(3)).toBe(false)
+    expect(await queue.takeAll()).toEqual([1])
+    expect(await queue.takeAll()).toBeUndefined()
+    expect(await queue.takeAll()).toBeUndefined()
+  })
+
+  test('a close wakes a reader that waits', async () => {
+    const queue = new BoundedQueue<number>(1)
+    const taken = queue.takeAll()
+    queue.close()
+    expect(await taken).toBeUndefined()
+  })
+
+  test('a failure comes before anything that is queued, and stays', async () => {
+    const queue = new BoundedQueue<number>(1)
+    const error = new Error('first')
+    queue.offer(1)
+    const late = queue.push(2)
+    queue.fail(error)
+    queue.fail(new Error('second'))
+    queue.close()
+    expect(await late).toBe(false)
+    await expect(queue.takeAll()).rejects.toBe(error)
+    await expect(queue.takeAll()).rejects.toBe(error)
+  })
+
+  test('a failure wakes a reader that waits', async () => {
+    const queue = new BoundedQueue<number>(1)
+    const error = new Error('broken')
+    const taken = expect(queue.takeAll()).rejects.toBe(error)
+    queue.fail(error)
+    await taken
+  })
+})

@@ -1,0 +1,433 @@
+/** One simulated life of a pipeline: a random history, faults, crashes and restarts, judged by the auditor. */
+import fc from 'fast-check'
+import { type Clock, sleep, systemClock } from '../../src/core/clock.ts'
+import type { OnError } from '../../src/core/error-policy.ts'
+import { OperatorError } from '../../src/core/errors.ts'
+import type { Stage } from '../../src/core/stage.ts'
+import type { ChangeStreamClient } from '../../src/model/change-stream.ts'
+import { timestampFromMs } from '../../src/model/commit-timestamp.ts'
+import { type Change, changeId, rowKey } from '../../src/model/data-change-record.ts'
+import { batch, filter, map, parMap, tap } from '../../src/operators/index.ts'
+import { definePipeline } from '../../src/runtime/define-pipeline.ts'
+import { type RunningPipeline, runPipeline } from '../../src/runtime/run-pipeline.ts'
+import {
+  type GrpcCode,
+  SeededRandom,
+  SimulatedStream,
+  SimulationStalledError,
+  VirtualClock,
+} from '../../src/simulator/index.ts'
+import { spannerChangeStream } from '../../src/sources/index.ts'
+import { memoryPartitionStore, type PartitionStore } from '../../src/stores/index.ts'
+import { audit, type Violation } from '../support/auditor.ts'
+import { Fate } from '../support/fate.ts'
+import { History } from '../support/history.ts'
+import { recordedClient, recordedSink, recordedStore } from '../support/recorded-edges.ts'
+
+/** What ends one run before its time. */
+export type Disruption =
+  | { readonly kind: 'crash'; readonly step: number; readonly side: 'before' | 'after' }
+  | { readonly kind: 'drain' | 'close' | 'die'; readonly afterMs: number }
+
+export interface Schedule {
+  readonly seed: number
+  readonly transactions: number
+  readonly keys: number
+  readonly pauseMs: number
+  readonly initialPartitions: number
+  readonly topologyChance: number
+  readonly tieChance: number
+  /** Changes after the end must not be delivered. */
+  readonly endsEarly: boolean
+  readonly maxInFlight: number
+  readonly maxPartitions: number
+  readonly concurrency: number
+  readonly order: 'key' | 'source'
+  readonly batches: boolean
+  readonly lanes: 'one' | 'four' | 'key'
+  readonly handlerMs: number
+  readonly handlerFailures: number
+  readonly poison: number
+  readonly queryFaults: number
+  readonly permanentFaults: boolean
+  readonly storeTrouble: number
+  readonly sinkTrouble: number
+  readonly disruptions: readonly Disruption[]
+  /** The next worker is started while the one before still runs: it must stand by. */
+  readonly standby: boolean
+}
+
+const disruption: fc.Arbitrary<Disruption> = fc.oneof(
+  fc.record({
+    kind: fc.constant('crash' as const),
+    step: fc.integer({ min: 1, max: 120 }),
+    side: fc.constantFrom('before' as const, 'after' as const),
+  }),
+  fc.record({
+    kind: fc.constantFrom('drain' as const, 'close' as const, 'die' as const),
+    afterMs: fc.integer({ min: 0, max: 12_000 }),
+  }),
+)
+
+const rarely = (max: number): fc.Arbitrary<number> => fc.constantFrom(0, 0, max / 20, max / 5, max)
+
+export const anySchedule: fc.Arbitrary<Schedule> = fc.record({
+  seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
+  transactions: fc.integer({ min: 1, max: 60 }),
+  keys: fc.integer({ min: 1, max: 25 }),
+  pauseMs: fc.constantFrom(0, 20, 200, 1000),
+  initialPartitions: fc.integer({ min: 1, max: 4 }),
+  topologyChance: fc.constantFrom(0, 0.05, 0.15, 0.35),
+  tieChance: fc.constantFrom(0, 0.1, 0.6),
+  endsEarly: fc.boolean(),
+  maxInFlight: fc.oneof(fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 200 })),
+  maxPartitions: fc.constantFrom(1, 2, 1000),
+  concurrency: fc.integer({ min: 1, max: 40 }),
+  order: fc.constantFrom('key' as const, 'source' as const),
+  batches: fc.boolean(),
+  lanes: fc.constantFrom('one' as const, 'four' as const, 'key' as const),
+  handlerMs: fc.constantFrom(0, 10, 300),
+  handlerFailures: rarely(0.2),
+  poison: rarely(0.05),
+  queryFaults: rarely(0.08),
+  permanentFaults: fc.boolean(),
+  storeTrouble: rarely(0.15),
+  sinkTrouble: rarely(0.2),
+  disruptions: fc.array(disruption, { maxLength: 4 }),
+  standby: fc.boolean(),
+})
+
+/** The schedule that belongs to a seed: what `--seed` repeats. */
+export function scheduleOfSeed(seed: number): Schedule {
+  return { ...fc.sample(anySchedule, { seed, numRuns: 1 })[0]!, seed }
+}
+
+export interface Verdict {
+  readonly violations: readonly Violation[]
+  readonly history: History
+  readonly stream: SimulatedStream
+  readonly runs: number
+}
+
+/** How the workers reach the stream. */
+export interface Door {
+  readonly clock: Clock
+  /** Time runs this many times faster than the schedule says: for doors with a real clock. */
+  readonly speed: number
+  connect(stream: SimulatedStream): Promise<{ client(): ChangeStreamClient; close(): Promise<void> }>
+}
+
+/** Runs a schedule in simulated time through the in-process door. */
+export async function runSchedule(schedule: Schedule): Promise<Verdict> {
+  const clock = new VirtualClock({ maxSimulatedMs: MAX_SIMULATED_MS })
+  const door: Door = {
+    clock,
+    speed: 1,
+    connect: (stream) => Promise.resolve({ client: () => stream.client(), close: () => Promise.resolve() }),
+  }
+  const world = new World(schedule, door)
+  try {
+    await clock.run(() => world.live())
+  } catch (error) {
+    if (!(error instanceof SimulationStalledError)) throw error
+  }
+  return world.judge()
+}
+
+/** Runs a schedule in real time through another door. */
+export async function runScheduleThrough(door: Omit<Door, 'clock'>, schedule: Schedule): Promise<Verdict> {
+  const world = new World(schedule, { ...door, clock: systemClock })
+  await world.live()
+  return world.judge()
+}
+
+class World {
+  readonly #schedule: Schedule
+  readonly #door: Door
+  readonly #clock: Clock
+  readonly #random: SeededRandom
+  readonly #stream: SimulatedStream
+  readonly #history = new History()
+  readonly #store: PartitionStore
+  readonly #poison = new Set<string>()
+  readonly #end: string
+  #runs = 0
+  #failures = 0
+  #isCompleted = false
+
+  constructor(schedule: Schedule, door: Door) {
+    const { seed, initialPartitions, tieChance, transactions, pauseMs, endsEarly } = schedule
+    this.#schedule = schedule
+    this.#door = door
+    this.#clock = door.clock
+    this.#random = new SeededRandom(seed)
+    this.#stream = new SimulatedStream({ seed, clock: door.clock, initialPartitions, tieChance })
+    this.#stream.defineTable({
+      name: 'Orders',
+      columns: [
+        { name: 'Id', type: 'INT64', isPrimaryKey: true },
+        { name: 'Total', type: 'INT64' },
+      ],
+    })
+    this.#store = memoryPartitionStore({ clock: door.clock })
+    const workMs = transactions * (pauseMs + 1) * (endsEarly ? 0.5 : 1) + (endsEarly ? 0 : 1000)
+    this.#end = timestampFromMs(door.clock.now() + workMs / door.speed)
+  }
+
+  async live(): Promise<void> {
+    const { client, close } = await this.#door.connect(this.#stream)
+    try {
+      this.#injectFaults()
+      const workload = this.#work()
+      let running: Promise<unknown> = Promise.resolve()
+      for (const disruption of this.#schedule.disruptions) {
+        const before = running
+        running = this.#run(client(), disruption)
+        if (!this.#schedule.standby) await running
+        await before
+      }
+      await Promise.all([running, workload])
+      this.#stream.heal()
+      while (!this.#isCompleted && this.#failures < MAX_FAILURES) {
+        this.#isCompleted = (await this.#run(client(), undefined)) === 'finished'
+      }
+    } finally {
+      await close()
+    }
+  }
+
+  judge(): Verdict {
+    const { maxInFlight } = this.#schedule
+    const changes = this.#stream.ledger.changes
+    const partitions = this.#stream.lineage().map(({ token, parents, start, end }) => ({
+      token,
+      parents,
+      start,
+      end: end ?? null,
+    }))
+    const violations = audit({ changes, partitions }, this.#history, {
+      start: this.#stream.createdAt,
+      end: this.#end,
+      limits: { maxInFlight, maxInFlightBytes: MAX_BYTES, maxRecordBytes: 100_000 },
+      completed: this.#isCompleted,
+    })
+    return { violations, history: this.#history, stream: this.#stream, runs: this.#runs }
+  }
+
+  #injectFaults(): void {
+    const { queryFaults, permanentFaults } = this.#schedule
+    if (queryFaults === 0) return
+    this.#stream.injectFaults({
+      errors: queryFaults,
+      codes: permanentFaults ? [...PASSING_CODES, ...PERMANENT_CODES] : PASSING_CODES,
+      stalls: queryFaults / 10,
+      earlyEnds: queryFaults / 2,
+      duplicateTails: Math.min(1, queryFaults * 5),
+      slowStarts: queryFaults / 10,
+      kills: queryFaults / 20,
+    })
+  }
+
+  /** Commits, splits, moves and merges until the history is written. */
+  async #work(): Promise<void> {
+    const { transactions, pauseMs, topologyChance, keys, poison } = this.#schedule
+    const random = this.#random.fork('work')
+    for (let n = 0; n < transactions; n++) {
+      if (pauseMs > 0) await sleep(this.#clock, random.int(2 * pauseMs) / this.#door.speed)
+      const ids = new Set(Array.from({ length: 1 + random.int(4) }, () => String(random.int(keys))))
+      const writes = [...ids].map((Id) => {
+        const exists = this.#stream.row('Orders', { Id }) !== undefined
+        const op = !exists ? 'insert' : random.chance(0.15) ? 'delete' : 'update'
+        return { table: 'Orders', op, keys: { Id }, ...(op !== 'delete' && { values: { Total: String(n) } }) } as const
+      })
+      const before = this.#stream.ledger.changes.length
+      this.#stream.commit(writes)
+      for (const { id } of this.#stream.ledger.changes.slice(before)) if (random.chance(poison)) this.#poison.add(id)
+      if (random.chance(topologyChance)) this.#changeTopology(random)
+    }
+  }
+
+  #changeTopology(random: SeededRandom): void {
+    const live = this.#stream.livePartitions()
+    const at = random.int(live.length)
+    const kind = random.int(3)
+    if (kind === 0 && live.length < 12) this.#stream.split(live[at]!.token, 2 + random.int(2))
+    else if (kind === 1) this.#stream.move(live[at]!.token)
+    else if (at + 1 < live.length) this.#stream.merge(live[at]!.token, live[at + 1]!.token)
+  }
+
+  /** One process, from its start to its end or death. */
+  async #run(client: ChangeStreamClient, disruption: Disruption | undefined): Promise<string> {
+    const run = ++this.#runs
+    const owner = `worker-${run}`
+    const random = this.#random.fork(owner)
+    const drain = new AbortController()
+    const close = new AbortController()
+    const crash = disruption?.kind === 'crash' ? disruption : undefined
+    const fate = new Fate(random.fork('fate'), this.#clock, crash, () => {
+      this.#history.runCrashed(run)
+      close.abort()
+    })
+    const disrupt = (): void => {
+      if (disruption?.kind === 'drain') drain.abort()
+      else if (disruption?.kind === 'close') close.abort()
+      else fate.die()
+    }
+    const timer =
+      disruption === undefined || disruption.kind === 'crash'
+        ? undefined
+        : this.#clock.after(disruption.afterMs / this.#door.speed, disrupt)
+    this.#history.runStarted(run)
+    let outcome: string
+    try {
+      outcome = (await this.#runWorker(run, owner, random, client, fate, drain.signal, close.signal)).outcome
+    } catch {
+      this.#failures++
+      outcome = 'failed'
+    }
+    timer?.cancel()
+    const isClean = outcome === 'finished' || outcome === 'drained'
+    if (!fate.isDead) this.#history.runEnded(run, isClean ? (outcome as 'finished' | 'drained') : 'failed')
+    return fate.isDead ? 'dead' : outcome
+  }
+
+  async #runWorker(
+    run: number,
+    owner: string,
+    random: SeededRandom,
+    client: ChangeStreamClient,
+    fate: Fate,
+    drain: AbortSignal,
+    close: AbortSignal,
+  ): Promise<{ outcome: string }> {
+    const { maxInFlight, maxPartitions, lanes, storeTrouble, sinkTrouble } = this.#schedule
+    const { speed } = this.#door
+    const trouble = (chance: number): { refusals: number; lostAnswers: number; maxDelayMs: number } => ({
+      refusals: chance / 2,
+      lostAnswers: chance / 2,
+      maxDelayMs: chance > 0 ? 50 / speed : 0,
+    })
+    const sink = recordedSink(
+      run,
+      this.#history,
+      fate,
+      { ...trouble(sinkTrouble), halfBatches: sinkTrouble / 2 },
+      random.fork('sink'),
+      { one: undefined, four: (key: string) => String(key.length % 4), key: (key: string) => key }[lanes],
+    )
+    let running: RunningPipeline | undefined
+    const pipeline = definePipeline<Change, Change | readonly Change[]>({
+      name: 'schedule',
+      source: spannerChangeStream({
+        database: 'projects/p/instances/i/databases/d',
+        stream: this.#stream.name,
+        start: this.#stream.createdAt,
+        end: this.#end,
+        heartbeatMs: Math.max(100, 1000 / speed),
+        maxPartitions,
+        client: recordedClient(client, run, this.#history, fate),
+      }),
+      steps: (changes) => this.#steps(run, random, changes, () => running),
+      sink,
+      store: recordedStore(this.#store, run, owner, this.#history, fate, trouble(storeTrouble)),
+      onError: this.#policy(run, random.fork('policy')),
+      maxInFlight,
+      maxInFlightBytes: MAX_BYTES,
+      checkpointIntervalMs: 500 / speed,
+      leaseMs: 3000 / speed,
+      drainTimeoutMs: 30_000 / speed,
+    })
+    const onStart = (started: RunningPipeline): void => {
+      running = started
+    }
+    const stopSampling = this.#sampleLowWatermark(run, fate, () => running)
+    try {
+      const jitter = random.fork('jitter')
+      return await runPipeline(pipeline, {
+        clock: this.#clock,
+        random: () => jitter.next(),
+        drain,
+        close,
+        owner,
+        onStart,
+      })
+    } finally {
+      stopSampling()
+    }
+  }
+
+  #steps(
+    run: number,
+    random: SeededRandom,
+    changes: Stage<Change>,
+    running: () => RunningPipeline | undefined,
+  ): Stage<Change | readonly Change[]> {
+    const { concurrency, order, handlerMs, handlerFailures, batches } = this.#schedule
+    const delays = random.fork('handler')
+    const clock = this.#clock
+    const handled = changes.pipe(
+      tap((change) => {
+        this.#history.delivered(run, { id: changeId(change), key: rowKey(change.table, change.keys) })
+        const status = running()?.status()
+        if (status !== undefined) this.#history.inFlight(run, status.inFlight, status.inFlightBytes)
+        if (status?.lowWatermark !== undefined) this.#history.lowWatermark(run, status.lowWatermark)
+      }),
+      filter(() => true),
+      map((change) => change),
+      parMap(
+        async (change, { signal }) => {
+          if (handlerMs > 0) await sleep(clock, delays.int(handlerMs) / this.#door.speed, signal)
+          if (this.#poison.has(changeId(change))) throw new Error(POISON)
+          if (delays.chance(handlerFailures)) throw new Error('injected: the handler failed')
+          return change
+        },
+        { concurrency, order, clock },
+      ),
+    )
+    return batches ? handled.pipe(batch({ maxItems: 5, maxWaitMs: 100 / this.#door.speed, clock })) : handled
+  }
+
+  /** Poison is given up, by the user's own word; anything else is tried a few times and then stops the run. */
+  #policy(run: number, random: SeededRandom): OnError {
+    return (error, { value, attempt }) => {
+      if (error instanceof OperatorError && (error.cause as Error).message === POISON) {
+        this.#history.skipped(run, changeId(value as Change))
+        return 'skip'
+      }
+      return attempt < 8 ? { retryInMs: random.int(200) / this.#door.speed } : 'stop'
+    }
+  }
+
+  #sampleLowWatermark(run: number, fate: Fate, running: () => RunningPipeline | undefined): () => void {
+    let timer = this.#clock.after(0, () => undefined)
+    let last: string | undefined
+    const sample = (): void => {
+      const value = running()?.status().lowWatermark
+      if (value !== undefined && value !== last && !fate.isDead) this.#history.lowWatermark(run, value)
+      last = value
+      timer = this.#clock.after(150 / this.#door.speed, sample)
+    }
+    sample()
+    return () => timer.cancel()
+  }
+}
+
+const MAX_SIMULATED_MS = 3 * 3_600_000
+const MAX_BYTES = 1_000_000
+const MAX_FAILURES = 60
+const POISON = 'injected: this change can never be handled'
+const PASSING_CODES: readonly GrpcCode[] = [
+  'UNAVAILABLE',
+  'INTERNAL',
+  'DEADLINE_EXCEEDED',
+  'ABORTED',
+  'RESOURCE_EXHAUSTED',
+  'CANCELLED',
+  'UNKNOWN',
+]
+const PERMANENT_CODES: readonly GrpcCode[] = [
+  'PERMISSION_DENIED',
+  'UNAUTHENTICATED',
+  'FAILED_PRECONDITION',
+  'DATA_LOSS',
+]

@@ -1,0 +1,203 @@
+/** The edges of a run, recorded: its partition store, its sink and its client write down what really happened. */
+import { SinkError } from '../../src/core/errors.ts'
+import type { Sink } from '../../src/core/types.ts'
+import type { ChangeStreamClient } from '../../src/model/change-stream.ts'
+import { type Change, changeId, recordId, rowKey } from '../../src/model/data-change-record.ts'
+import type { PartitionStore, PartitionTable } from '../../src/stores/index.ts'
+import type { Fate, Trouble } from './fate.ts'
+import type { History } from './history.ts'
+
+export function recordedStore(
+  store: PartitionStore,
+  run: number,
+  owner: string,
+  history: History,
+  fate: Fate,
+  trouble: Trouble,
+): PartitionStore {
+  return {
+    name: store.name,
+    async open(pipeline) {
+      return recordedTable(await store.open(pipeline), run, owner, history, fate, trouble)
+    },
+    close: () => Promise.resolve(),
+  }
+}
+
+function recordedTable(
+  table: PartitionTable,
+  run: number,
+  owner: string,
+  history: History,
+  fate: Fate,
+  trouble: Trouble,
+): PartitionTable {
+  const step = <T>(apply: () => Promise<T>): Promise<T> => fate.step('store', trouble, apply)
+  return {
+    list: () => fate.look(trouble, () => table.list()),
+    get: (token) => fate.look(trouble, () => table.get(token)),
+    createRoot: (root, by, leaseMs) =>
+      step(async () => {
+        const accepted = await table.createRoot(root, by, leaseMs)
+        history.storeWrite(run, { op: 'createRoot', token: root.token, owner, epoch: 1, accepted })
+        return accepted
+      }),
+    claim: (by, leaseMs) =>
+      step(async () => {
+        const before = new Map((await table.list()).map((row) => [row.token, row.epoch]))
+        const rows = await table.claim(by, leaseMs)
+        for (const { token, epoch, owner: holder } of rows) {
+          const accepted = holder === owner && before.get(token) !== epoch
+          if (accepted) history.storeWrite(run, { op: 'claim', token, owner, epoch, accepted })
+        }
+        return rows
+      }),
+    addChildren: (parent, ownership, children, leaseMs) =>
+      step(async () => {
+        const inserted = await table.addChildren(parent, ownership, children, leaseMs)
+        history.storeWrite(run, {
+          op: 'addChildren',
+          token: parent,
+          ...ownership,
+          accepted: inserted !== undefined,
+        })
+        return inserted
+      }),
+    advance: (token, ownership, from, to) =>
+      step(async () => {
+        const accepted = await table.advance(token, ownership, from, to)
+        history.storeWrite(run, { op: 'advance', token, ...ownership, accepted, state: to })
+        return accepted
+      }),
+    checkpoint: (by, writes, leaseMs) => {
+      const askedAt = history.position
+      return step(async () => {
+        const before = new Map((await table.list()).map((row) => [row.token, row]))
+        const lost = await table.checkpoint(by, writes, leaseMs)
+        for (const { token, epoch, watermark, boundaryIds } of writes) {
+          const row = before.get(token)
+          const now = await table.get(token)
+          const accepted = now?.watermark === watermark && now.boundaryIds.length === boundaryIds.length
+          const isChange = row?.watermark !== now?.watermark || row?.boundaryIds.length !== now?.boundaryIds.length
+          history.storeWrite(run, {
+            op: 'checkpoint',
+            token,
+            owner,
+            epoch,
+            watermark,
+            boundaryIds,
+            accepted: accepted && isChange,
+            askedAt,
+          })
+        }
+        return lost
+      })
+    },
+    finish: (token, ownership, checkpoint) => {
+      const askedAt = history.position
+      return step(async () => {
+        const accepted = await table.finish(token, ownership, checkpoint)
+        history.storeWrite(run, {
+          op: 'finish',
+          token,
+          ...ownership,
+          ...checkpoint,
+          accepted,
+          state: 'FINISHED',
+          askedAt,
+        })
+        return accepted
+      })
+    },
+    release: (by) =>
+      step(async () => {
+        await table.release(by)
+      }),
+  }
+}
+
+export interface SinkTrouble extends Trouble {
+  /** Chance that only some items of a batch are written. */
+  readonly halfBatches: number
+}
+
+/** A sink that writes into the history. Items are changes, or lists of changes behind a `batch`. */
+export function recordedSink(
+  run: number,
+  history: History,
+  fate: Fate,
+  trouble: SinkTrouble,
+  random: { chance(p: number): boolean },
+  lane: ((key: string) => string) | undefined,
+): Sink<Change | readonly Change[]> {
+  const put = (item: Change | readonly Change[]): void => {
+    for (const change of [item].flat() as Change[]) {
+      const { table, keys, commitTimestamp: timestamp } = change
+      history.written(run, { id: changeId(change), key: rowKey(table, keys), timestamp })
+    }
+  }
+  return {
+    name: 'recordedSink',
+    async write(items) {
+      await fate.step('sink', trouble, async () => {
+        if (!random.chance(trouble.halfBatches)) {
+          for (const item of items) put(item)
+          return
+        }
+        // As the contract of a sink says: behind an item that failed, none of the same key is written.
+        const failedItems: number[] = []
+        const failedKeys = new Set<string>()
+        for (const [index, item] of items.entries()) {
+          const keys = ([item].flat() as Change[]).map((change) => rowKey(change.table, change.keys))
+          if (random.chance(0.7) && !keys.some((key) => failedKeys.has(key))) {
+            put(item)
+            continue
+          }
+          failedItems.push(index)
+          for (const key of keys) failedKeys.add(key)
+        }
+        if (failedItems.length > 0) throw new SinkError('injected: half a batch', { retryable: true, failedItems })
+      })
+    },
+    close: () => Promise.resolve(),
+    ...(lane && { lane: (_: unknown, key: string) => lane(key) }),
+  }
+}
+
+export function recordedClient(
+  client: ChangeStreamClient,
+  run: number,
+  history: History,
+  fate: Fate,
+): ChangeStreamClient {
+  return {
+    describe: (signal) => client.describe(signal),
+    async *query(query, signal) {
+      fate.assertAlive()
+      const { token, start, resumeToken } = query
+      history.queryStarted(run, token, start, resumeToken !== undefined)
+      try {
+        for await (const part of client.query(query, signal)) {
+          fate.assertAlive()
+          for (const item of part.records) {
+            if (item.kind === 'data') {
+              const ids = item.record.mods.map((_, index) => `${recordId(item.record)}/${index}`)
+              history.queryReturned(run, token, 'data', { timestamp: item.record.commitTimestamp, ids })
+            } else if (item.kind === 'heartbeat') {
+              history.queryReturned(run, token, 'heartbeat', { timestamp: item.record.timestamp })
+            } else {
+              history.queryReturned(run, token, 'children', { timestamp: item.record.startTimestamp })
+            }
+          }
+          yield part
+        }
+      } catch (error) {
+        if (!fate.isDead && !signal.aborted) history.queryReturned(run, token, 'error')
+        throw error
+      }
+      fate.assertAlive()
+      history.queryReturned(run, token, 'end')
+    },
+    close: () => client.close(),
+  }
+}
