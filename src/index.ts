@@ -38,13 +38,19 @@ export {
 export type { CommitTimestamp, Decision, Delivery, Logger, NackOptions, Sink } from './core/types.ts'
 export type { Change, ColumnType, DataChangeRecord, Mod, Row } from './model/data-change-record.ts'
 export { changeId } from './model/data-change-record.ts'
-export { definePipeline, type Pipeline, type PipelineOptions } from './runtime/define-pipeline.ts'
-export { ackAll, type DeliveriesOptions, deliveries } from './runtime/deliveries.ts'
 export {
+  ackAll,
+  type DeliveriesOptions,
+  definePipeline,
+  deliveries,
+  type HandlerContext,
+  type Pipeline,
+  type PipelineOptions,
   type RunningPipeline,
   type RunOptions,
   type RunStatus,
   type RunSummary,
   runPipeline,
-} from './runtime/run-pipeline.ts'
-export { type HandlerContext, type SubscribeOptions, subscribe } from './runtime/subscribe.ts'
+  type SubscribeOptions,
+  subscribe,
+} from './runtime/index.ts'

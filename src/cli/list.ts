@@ -18,20 +18,37 @@ export interface ListedPipeline {
 }
 
 /** Loads every pipeline file, one after the other, and prints what it is; a broken file is a line, not a failure. */
-export async function list(options: ListOptions, cwd: string = process.cwd()): Promise<number> {
+export async function list(
+  options: ListOptions,
+  cwd: string = process.cwd(),
+  limitMs: number = LOAD_LIMIT_MS,
+): Promise<number> {
   const listed: ListedPipeline[] = []
-  for (const file of await pipelineFiles(cwd)) listed.push(await describeFile(file, cwd))
+  for (const file of await pipelineFiles(cwd)) listed.push(await describeFile(file, cwd, limitMs))
   process.stdout.write(options.json ? `${JSON.stringify(listed, undefined, 2)}\n` : table(listed))
   return EXIT.ok
 }
 
-async function describeFile(file: PipelineFile, cwd: string): Promise<ListedPipeline> {
+async function describeFile(file: PipelineFile, cwd: string, limitMs: number): Promise<ListedPipeline> {
   const listed = { name: file.name, file: file.path.slice(cwd.length + 1) }
   if (isBuiltInDemo(file)) return { ...listed, source: 'simulated shop', sinks: ['fileSink'] }
   try {
-    return { ...listed, ...describePipeline(await loadPipeline(file, cwd)) }
+    const pipeline = await withinLimit(loadPipeline(file, cwd), limitMs)
+    if (pipeline === undefined) return { ...listed, error: `${listed.file} does not load within ${limitMs / 1000} s` }
+    return { ...listed, ...describePipeline(pipeline) }
   } catch (error) {
     return { ...listed, error: withoutControls((error as Error).message).split('\n')[0]! }
+  }
+}
+
+/** A file may wait for what never comes; the others are listed all the same. */
+async function withinLimit<T>(promise: Promise<T>, limitMs: number): Promise<T | undefined> {
+  const { promise: limit, resolve } = Promise.withResolvers<undefined>()
+  const timer = setTimeout(() => resolve(undefined), limitMs)
+  try {
+    return await Promise.race([promise, limit])
+  } finally {
+    clearTimeout(timer)
   }
 }
 
@@ -51,3 +68,5 @@ function table(listed: readonly ListedPipeline[]): string {
   })
   return `${lines.join('\n')}\n`
 }
+
+const LOAD_LIMIT_MS = 10_000

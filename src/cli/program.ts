@@ -7,12 +7,17 @@ import { pipelineFiles } from '../runtime/load-pipeline.ts'
 import { list } from './list.ts'
 import { describeError, EXIT, exitCodeOf } from './report-error.ts'
 import { type RunCommandOptions, run } from './run.ts'
+import { runOutput } from './run-output.ts'
 
 /** Runs one command line to its end, and the process with it. */
 export async function main(args: readonly string[]): Promise<void> {
-  const verbose = args.includes('--verbose')
+  const verbose = args.includes('--verbose') || args.includes('-v')
+  const format =
+    args.includes('--log-format=json') || args[args.indexOf('--log-format') + 1] === 'json' ? 'json' : 'text'
+  const output = runOutput({ format, verbose })
   const fail = (error: unknown): number => {
-    process.stderr.write(`${describeError(error, verbose)}\n`)
+    const { code, hint } = Object(error) as { code?: unknown; hint?: unknown }
+    output.failure(describeError(error, verbose), { code, hint })
     return exitCodeOf(error)
   }
   surviveClosedPipes()
@@ -97,7 +102,6 @@ function createProgram(done: (code: number) => void): Command {
     .helpOption('-h, --help', 'print this help')
     .description('List the pipelines in ./pipelines: name, source, sinks, or why a file does not load.')
     .option('--json', 'print a JSON array')
-    .option('-v, --verbose', 'errors with stack and causes')
     .action(async (options: { json?: true }) => done(await list(options)))
 
   return program
@@ -173,7 +177,7 @@ Examples:
   millrace run ./elsewhere/orders.ts      any file
   millrace run orders --on-held exit      fail if it runs already
   millrace run orders --log-format json   log lines for machines
-  millrace run demo --crash --seed 7      a demo that makes the same choices again
+  millrace run demo --crash --seed 7      a demo with the same choices
 With npm, options follow two dashes: npm run pipeline demo -- --crash
 
 The run logs to stderr; stdout belongs to the pipeline's sinks.

@@ -12,6 +12,8 @@ export interface RunOutput {
   readonly logger: Logger
   /** A step in the run's own story: `line` is for people, `name` and `fields` are the same for machines. */
   event(name: string, line: string, fields: Fields): void
+  /** The last words of a run that failed, in as many lines as it takes. */
+  failure(text: string, fields: Fields): void
 }
 
 export interface RunOutputOptions {
@@ -43,6 +45,10 @@ export function runOutput({ format, verbose, write = writeToStderr }: RunOutputO
     event(name, line, fields) {
       if (format === 'json') json('info', name, fields)
       else write(`${line}\n`)
+    },
+    failure(text, fields) {
+      if (format === 'json') json('error', text, fields)
+      else write(`${text}\n`)
     },
   }
 }

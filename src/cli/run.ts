@@ -8,7 +8,7 @@ import { listenForShutdown, type Shutdown } from '../runtime/shutdown.ts'
 import { DEMO_FILE, isBuiltInDemo } from './demo/demo-file.ts'
 import { followRun, summaryLines } from './follow-run.ts'
 import { EXIT } from './report-error.ts'
-import { type LogFormat, runOutput } from './run-output.ts'
+import { type LogFormat, type RunOutput, runOutput } from './run-output.ts'
 
 export interface RunCommandOptions {
   readonly verbose?: true
@@ -51,7 +51,7 @@ async function findPipelineOrDemo(nameOrPath: string): Promise<PipelineFile> {
 async function runLoaded(file: PipelineFile, pipeline: Pipeline, options: RunCommandOptions): Promise<number> {
   const output = runOutput({ format: options.logFormat, verbose: options.verbose === true })
   const shutdown = listenForShutdown()
-  shutdown.close.addEventListener('abort', () => exitSoon(shutdown), { once: true })
+  shutdown.close.addEventListener('abort', () => closeAtOnce(shutdown, output), { once: true })
   const stops: (() => void)[] = [() => shutdown.stopListening()]
   const onStart = (running: RunningPipeline): void => {
     const follower = followRun(running, output, shutdown.drain, systemClock)
@@ -81,7 +81,8 @@ function exitCode({ outcome }: RunSummary, shutdown: Shutdown): number {
 }
 
 /** At once means at once: a sink that does not let go must not hold the process. */
-function exitSoon(shutdown: Shutdown): void {
+function closeAtOnce(shutdown: Shutdown, output: RunOutput): void {
+  output.event('closing', 'closing at once; what is in flight comes again at the next start', {})
   setTimeout(() => process.exit(shutdown.exitCode), CLOSE_LIMIT_MS).unref()
 }
 
@@ -96,5 +97,5 @@ function reportToParent(running: RunningPipeline): () => void {
 function ignoreClosed(): void {}
 
 const DEMO_OPTIONS = ['crash', 'seed', 'rate', 'seconds', 'forever'] as const
-const CLOSE_LIMIT_MS = 2000
+const CLOSE_LIMIT_MS = 1000
 const STATUS_MS = 200

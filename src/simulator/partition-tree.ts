@@ -30,6 +30,8 @@ export interface TreeNode extends SimulatedPartition {
   end: CommitTimestamp | null
   children: readonly string[]
   readonly log: PartitionLog
+  /** How often it was read. */
+  queries: number
 }
 
 /** The ranges of the live partitions tile the whole key space: each key is in exactly one of them. */
@@ -130,7 +132,7 @@ export class PartitionTree {
 
   #add(parents: readonly string[], range: KeyRange, start: CommitTimestamp): TreeNode {
     const token = this.#newToken()
-    const node: TreeNode = { token, parents, range, start, end: null, children: [], log: new PartitionLog() }
+    const node: TreeNode = { token, parents, range, start, end: null, children: [], log: new PartitionLog(), queries: 0 }
     this.#nodes.set(token, node)
     return node
   }

@@ -82,7 +82,7 @@ export class SimulatedStream {
   readonly #openQueries = new Set<ServerQuery>()
   readonly #killListeners = new Set<() => void>()
   #queries = 0
-  readonly #queriesOfToken = new Map<string | null, number>()
+  #rootQueries = 0
 
   constructor(options: SimulatedStreamOptions) {
     const owner = 'SimulatedStream'
@@ -218,8 +218,9 @@ export class SimulatedStream {
   /** Starts one query on the server's side. Both doors use it; tests read through one of them. */
   openQuery(query: PartitionQuery): ServerQuery {
     const queryOfStream = ++this.#queries
-    const queryOfToken = (this.#queriesOfToken.get(query.token) ?? 0) + 1
-    this.#queriesOfToken.set(query.token, queryOfToken)
+    const node = query.token === null ? undefined : this.#history.tree.get(query.token)
+    if (node !== undefined) node.queries++
+    else if (query.token === null) this.#rootQueries++
     const opened: ServerQuery = new ServerQuery(query, {
       clock: this.clock,
       time: this.#history.time,
@@ -228,7 +229,7 @@ export class SimulatedStream {
       maxPartRecords: this.#maxPartRecords,
       latencyMs: this.#latencyMs,
       queryOfStream,
-      queryOfToken,
+      queryOfToken: node?.queries ?? this.#rootQueries,
       createdAt: this.createdAt,
       historyStart: () => this.#history.historyStart(),
       partition: (token) => this.#history.tree.get(token),

@@ -1,4 +1,5 @@
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach, describe, expect, test, vi } from 'vitest'
+import { type ListedPipeline, list } from '../../src/cli/list.ts'
 import { type CliProject, cliProject, REPOSITORY } from './cli-project.ts'
 
 const ORDERS = `
@@ -46,6 +47,21 @@ describe('millrace list', () => {
     expect(stdout).toContain('millrace run demo')
     expect(code).toBe(0)
     expect(JSON.parse((await project.millrace(['list', '--json'])).stdout)).toEqual([])
+  })
+
+  test('goes on when a file does not load in time', async () => {
+    project = cliProject({ 'pipelines/waits.mjs': 'await new Promise(() => undefined)', 'pipelines/x.mjs': '' })
+    const write = vi.spyOn(process.stdout, 'write').mockReturnValue(true)
+    try {
+      await list({ json: true }, project.folder, 50)
+      const listed = JSON.parse(String(write.mock.calls[0]?.[0])) as ListedPipeline[]
+      expect(listed.map(({ name, error }) => [name, error])).toEqual([
+        ['waits', 'pipelines/waits.mjs does not load within 0.05 s'],
+        ['x', 'pipelines/x.mjs has no default export'],
+      ])
+    } finally {
+      write.mockRestore()
+    }
   })
 
   test('knows the built-in demo by its file', async () => {

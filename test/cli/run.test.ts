@@ -78,6 +78,18 @@ describe('millrace run', () => {
     expect(lines.at(-1)).toMatchObject({ msg: 'end', outcome: 'finished', written: 3 })
   })
 
+  test('P12: logs its failure as a JSON line too, whatever came before it', async () => {
+    const { code, stderr } = await runFile('export default 7', ['--log-format=json'])
+    expect(JSON.parse(stderr)).toMatchObject({ level: 50, code: 'CONFIG_INVALID' })
+    expect(code).toBe(2)
+  })
+
+  test("runs the user's own pipeline of the demo's name", async () => {
+    const { millrace } = withFiles({ 'pipelines/demo.ts': NUMBERS })
+    expect((await millrace(['run', 'demo'])).stdout).toBe('[1,2,3]\n')
+    expectError(await millrace(['run', 'demo', '--crash']), 2, "--crash is an option of the demo, not of 'demo'")
+  })
+
   test('ends although the file left something open', async () => {
     const { code } = await runFile(`${NUMBERS}\nsetInterval(() => undefined, 1000)`)
     expect(code).toBe(0)
@@ -249,7 +261,9 @@ describe('millrace run, told to stop', () => {
     started.process.kill('SIGTERM')
     await started.printed('draining: 3 in flight')
     started.process.kill(signal)
-    expect((await started.ended).code).toBe(exitCode)
+    const { code, stderr } = await started.ended
+    expect(stderr).toContain('closing at once')
+    expect(code).toBe(exitCode)
   })
 
   test('leaves no stack when nobody reads its output any more', async () => {

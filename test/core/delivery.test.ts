@@ -27,6 +27,25 @@ describe('SourceDelivery', () => {
     expect(origin.nacks[0]?.attempt).toBe(Number.POSITIVE_INFINITY)
   })
 
+  test('passes on when the value is asked for again', () => {
+    const origin = new RecordingOrigin()
+    origin.make('a').derive('b').nack(error, { retryInMs: 500 })
+    expect(origin.nacks[0]?.retryInMs).toBe(500)
+  })
+
+  test('knows its partition, and so does what is made of it', () => {
+    const origin = Object.assign(new RecordingOrigin(), { partition: 'p1' })
+    const delivery = origin.make('a')
+    const [part] = delivery.split([1]) as [Delivery<number>]
+    expect([delivery, delivery.derive(1), part, join([part], 1)].map(({ partition }) => partition)).toEqual([
+      'p1',
+      'p1',
+      'p1',
+      'p1',
+    ])
+    expect(new RecordingOrigin().make('a').partition).toBe('')
+  })
+
   test('asks its origin what the error policy says, and settles nothing by that', () => {
     const origin = new RecordingOrigin(skip())
     const delivery = origin.make('a')
@@ -129,11 +148,11 @@ describe('join', () => {
     expect(origin.nacks).toEqual([{ id: 'r1', value: 2, error, attempt: 1 }])
   })
 
-  test('keeps a key that all parts share, and has the empty one otherwise', () => {
+  test('P3: all joined deliveries share one key, so that none overtakes another', () => {
     const origin = new RecordingOrigin()
-    expect(join([origin.make(1, 'k'), origin.make(2, 'k')], 0).key).toBe('k')
     expect(join([origin.make(1, 'k'), origin.make(2, 'l')], 0).key).toBe('')
-    expect(join([origin.make(1, 'k')], 0)).toMatchObject({ key: 'k', id: 'r4' })
+    expect(join([origin.make(1, 'k'), origin.make(2, 'k')], 0).key).toBe('')
+    expect(join([origin.make(1, 'k')], 0)).toMatchObject({ key: '', id: 'r4' })
   })
 
   test('a split of joined parts settles them when all of it is settled', () => {

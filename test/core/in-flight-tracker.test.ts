@@ -136,6 +136,30 @@ describe('InFlightTracker', () => {
     expect(woken).toBe(2)
   })
 
+  test('gives the bytes back once, also after the ring has grown', () => {
+    const tracker = new InFlightTracker()
+    const numbers = Array.from({ length: 100 }, (_, n) => tracker.enter(at(1), `n${n}`, 0, n))
+    expect(numbers.map((number) => tracker.settle(number))).toEqual(Array.from({ length: 100 }, (_, n) => n))
+    expect(tracker.settle(numbers[0]!)).toBeUndefined()
+    expect(tracker.settle(tracker.enter(at(1), 'none', 0))).toBe(0)
+  })
+
+  test('P7: a reader can wait until the ring is short enough', async () => {
+    const tracker = new InFlightTracker()
+    const numbers = entered(tracker, [1, 2, 3, 4])
+    const woken: number[] = []
+    const waiting = [2, 4, 5].map((window) => tracker.windowBelow(window).then(() => woken.push(window)))
+    tracker.settle(numbers[2]!)
+    await waiting[2]
+    expect(woken).toEqual([5])
+    tracker.settle(numbers[0]!)
+    await waiting[1]
+    expect(woken).toEqual([5, 4])
+    tracker.settle(numbers[1]!)
+    await waiting[0]
+    expect(woken).toEqual([5, 4, 2])
+  })
+
   test('P2: agrees with a plain list after any sequence of calls', () => {
     const command = fc.oneof(
       { weight: 4, arbitrary: fc.record({ do: fc.constant('enter' as const), by: fc.nat(1) }) },

@@ -11,6 +11,13 @@ for (let seed = from; seed < from + count; seed++) {
   if (verdict.violations.length === 0) continue
   bad++
   for (const p of new Set(verdict.violations.map((v) => v.promise))) kinds.set(p, (kinds.get(p) ?? 0) + 1)
-  if (bad <= 5) console.log(`seed ${seed}:`, verdict.violations.slice(0, 2).map((v) => `${v.promise} ${v.message}`).join('\n   '))
+  if (bad <= 5)
+    console.log(
+      `seed ${seed}:`,
+      verdict.violations
+        .slice(0, 2)
+        .map((v) => `${v.promise} ${v.message}`)
+        .join('\n   '),
+    )
 }
 console.log(`${count} schedules, ${bad} bad, ${Math.round(performance.now() - started)} ms`, Object.fromEntries(kinds))

@@ -74,7 +74,7 @@ export class Demo {
       this.#setting.stream.heal()
       await this.#arrivalOfEverything()
       await this.#endWorker()
-      this.#tick()
+      this.#readOutput()
       return this.#result()
     } finally {
       over.abort()
@@ -235,7 +235,6 @@ export class Demo {
     const nowMs = Date.now()
     const status = this.#worker.status
     const missing = this.#judge.oldestMissing()
-    const ranges = new Map(stream.lineage().map(({ token, range }) => [token, range]))
     const isStandby = status?.state === 'standby'
     return {
       ...this.#result(),
@@ -244,7 +243,7 @@ export class Demo {
       throughput: this.#throughput,
       lagMs: missing === undefined ? 0 : Math.max(0, nowMs - timestampToMs(missing.commitTimestamp)),
       inFlight: status?.inFlight ?? 0,
-      partitions: partitionRows(status?.partitions ?? [], (token) => ranges.get(token), KEY_SPACE, nowMs),
+      partitions: partitionRows(stream.lineage(), status?.partitions, KEY_SPACE, nowMs),
       events: this.#events,
     }
   }

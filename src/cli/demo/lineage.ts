@@ -2,32 +2,37 @@
 import { createHash } from 'node:crypto'
 import { timestampToMs } from '../../model/commit-timestamp.ts'
 import type { PartitionStatus } from '../../sources/source.ts'
-import type { PartitionRow } from './screen.ts'
+import { NO_READER, type PartitionRow } from './screen.ts'
 
-/** Half open, in points of the key space. */
-export interface KeyRange {
-  readonly lo: number
-  readonly hi: number
+/** A partition as the database knows it. */
+export interface KnownPartition {
+  readonly token: string
+  readonly parents: readonly string[]
+  /** Half open, in points of the key space. */
+  readonly range: { readonly lo: number; readonly hi: number }
+  /** Null while it is live. */
+  readonly end: string | null
 }
 
-/** What the worker says about its partitions, laid over the key ranges that the database knows. */
+/** What the worker says about its partitions, laid over what the database knows: live ones, and ended ones still read. */
 export function partitionRows(
-  partitions: readonly PartitionStatus[],
-  rangeOf: (token: string) => KeyRange | undefined,
+  known: readonly KnownPartition[],
+  reported: readonly PartitionStatus[] | undefined,
   keySpace: number,
   nowMs: number,
 ): PartitionRow[] {
-  return partitions.flatMap(({ token, parentTokens, state, watermark, inFlight }) => {
-    const range = rangeOf(token)
-    if (range === undefined) return [] // the first query, which has no range of its own
+  const reports = new Map(reported?.map((status) => [status.token, status]))
+  return known.flatMap(({ token, parents, range, end }) => {
+    const report = reports.get(token)
+    if (report === undefined && end !== null) return []
     return {
       name: shortName(token),
       from: range.lo / keySpace,
       to: range.hi / keySpace,
-      state,
-      behindMs: state === 'RUNNING' ? Math.max(0, nowMs - timestampToMs(watermark)) : undefined,
-      inFlight,
-      parents: parentTokens.map(shortName),
+      state: report?.state ?? (reported === undefined ? NO_READER : 'UNSEEN'),
+      behindMs: report?.state === 'RUNNING' ? Math.max(0, nowMs - timestampToMs(report.watermark)) : undefined,
+      inFlight: report?.inFlight ?? 0,
+      parents: parents.map(shortName),
     }
   })
 }

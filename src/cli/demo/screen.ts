@@ -54,14 +54,16 @@ export interface ScreenSize {
 export function renderScreen(state: DemoState, { columns, rows }: ScreenSize, hasColour: boolean): string {
   const paint: Paint = (style, text) => (hasColour ? styleText(style, text, { validateStream: false }) : text)
   const head = [title(state, columns, paint), '', throughputLine(state, columns, paint), ...numbers(state, paint), '']
-  const free = Math.max(0, rows - 1 - head.length)
-  const eventRows = Math.min(state.events.length, Math.max(3, Math.floor(free / 3)))
-  const partitionRows = Math.max(0, free - eventRows - 2)
+  const free = Math.max(0, rows - 1 - head.length - 2) // without the table's header and the line below it
+  const partitionRows = Math.min(state.partitions.length, free - Math.min(free, MIN_EVENT_ROWS))
+  const eventRows = free - partitionRows
   const lines = [
     ...head,
     ...partitionTable(state.partitions, columns, partitionRows, paint),
     '',
-    ...state.events.slice(-eventRows).map((event) => `  ${paint('dim', clock(event.atMs))}  ${event.text}`),
+    ...state.events
+      .slice(Math.max(0, state.events.length - eventRows))
+      .map((event) => `  ${paint('dim', clock(event.atMs))}  ${event.text}`),
   ]
   return lines
     .slice(0, Math.max(1, rows - 1))
@@ -91,7 +93,8 @@ export function clock(ms: number): string {
 type Paint = (style: Parameters<typeof styleText>[0], text: string) => string
 
 function title({ seed, phase, elapsedMs, totalMs }: DemoState, columns: number, paint: Paint): string {
-  const time = totalMs === undefined ? clock(elapsedMs) : `${clock(Math.min(elapsedMs, totalMs))} of ${clock(totalMs)}`
+  const time =
+    totalMs === undefined || elapsedMs > totalMs ? clock(elapsedMs) : `${clock(elapsedMs)} of ${clock(totalMs)}`
   const left = `millrace demo  seed ${seed}  ${time}  ${phase}`
   const right = 'Ctrl-C ends'
   const gap = columns - left.length - right.length
@@ -132,7 +135,7 @@ function partitionTable(partitions: readonly PartitionRow[], columns: number, ro
   const shown = sorted.length <= rows ? sorted : sorted.slice(0, rows - 1)
   const lines = shown.map(({ name, from, to, state, behindMs, inFlight, parents }) => {
     const behind = behindMs === undefined ? '-' : duration(behindMs)
-    const colour = state === 'RUNNING' ? 'green' : 'yellow'
+    const colour = state === 'RUNNING' ? 'green' : state === NO_READER ? 'red' : 'yellow'
     return `  ${name.padEnd(9)}  ${rangeBar(from, to, barWidth)}  ${paint(colour, state.padEnd(9))}  ${behind.padStart(8)}  ${count(inFlight).padStart(9)}  ${parents.join(' ')}`
   })
   if (shown.length < sorted.length) lines.push(`  … and ${count(sorted.length - shown.length)} more`)
@@ -151,4 +154,7 @@ function clip(line: string, columns: number): string {
   return plain.length <= columns ? line : `${plain.slice(0, columns - 1)}…`
 }
 
+/** The state of a partition while no worker is there to read it. */
+export const NO_READER = 'no reader'
+const MIN_EVENT_ROWS = 4
 const BARS = '▁▂▃▄▅▆▇█'

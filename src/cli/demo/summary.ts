@@ -29,7 +29,7 @@ export function summaryText(result: DemoResult, command: string): string {
   if (verdict.unknown > 0) lines.push(`  ✗ never committed ${count(verdict.unknown)}`)
   lines.push(
     `    lived through ${plural(topology.split, 'split')}, ${plural(topology.move, 'move')}, ${plural(topology.merge, 'merge')}`,
-    `    faults ${faultList.length === 0 ? 'none' : faultList.join(', ')}`,
+    ...wrapped(`faults ${faultList.length === 0 ? 'none' : faultList.join(', ')}`),
     `    worker crashes ${count(crashes)}`,
     '',
     '  Counted from the database itself and the lines of the output file.',
@@ -38,6 +38,11 @@ export function summaryText(result: DemoResult, command: string): string {
     ...nextCommands(result, command).map((line) => `  ${line}`),
   )
   return lines.join('\n')
+}
+
+/** Breaks after commas; indented. */
+function wrapped(text: string): string[] {
+  return (text.match(/.{1,72}(?:,|$)/g) ?? [text]).map((line, index) => `    ${index === 0 ? '' : '  '}${line.trim()}`)
 }
 
 function nextCommands({ seed, crashes }: DemoResult, command: string): string[] {

@@ -1,8 +1,9 @@
 /** One run of the Spanner source: readers, supervisor and budget behind one stream, with checkpoints and marks. */
 
 import { BoundedQueue } from '../../core/bounded-queue.ts'
-import type { Timer } from '../../core/clock.ts'
+import { sleep, type Timer } from '../../core/clock.ts'
 import type { Failure } from '../../core/delivery.ts'
+import { backoffMs } from '../../core/error-policy.ts'
 import { ClosedError, describeThrown, isRetryable, StoreError, StreamError } from '../../core/errors.ts'
 import { InFlightBudget } from '../../core/in-flight-budget.ts'
 import { type Chunk, mark, Stage } from '../../core/stage.ts'
@@ -63,7 +64,7 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
   drain(): void {
     this.#isDraining = true
     if (this.#supervisor === undefined) this.#opening.abort(DRAINED)
-    else this.#supervisor.stop(DRAINED)
+    else this.#supervisor.drain(DRAINED)
   }
 
   close({ keepLeases = false }: { readonly keepLeases?: boolean } = {}): Promise<void> {
@@ -295,11 +296,25 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
     this.#tick?.cancel()
     this.#markTimer?.cancel()
     try {
-      await this.#checkpoint()
-      if (!keepLeases) await this.#table?.release(this.#context.owner)
+      await this.#persist(() => this.#checkpoint())
+      if (!keepLeases) await this.#persist(async () => await this.#table?.release(this.#context.owner))
     } finally {
       for (const partition of this.#supervisor?.live.values() ?? []) partition.endReading()
       if (this.#options.ownsClient) await this.#options.client.close()
+    }
+  }
+
+  /** The last writes of a run are worth a few tries: what they do not store comes again at the next start. */
+  async #persist(write: () => Promise<void>): Promise<void> {
+    const { clock, random } = this.#context
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await write()
+        return
+      } catch (error) {
+        if (!isRetryable(error) || attempt === LAST_TRIES) throw error
+        await sleep(clock, backoffMs(attempt, 50, 400, random))
+      }
     }
   }
 }
@@ -317,5 +332,6 @@ function minimum(
 }
 
 const DRAINED = new Error('reading was drained')
+const LAST_TRIES = 6
 const MARK_INTERVAL_MS = 250
 const MIN_WINDOW = 1024

@@ -36,6 +36,7 @@ export class PartitionSupervisor {
   /** Tokens that have been given a place in the queue. */
   readonly #started = new Set<string>()
   readonly #stop = new AbortController()
+  readonly #giveUp = new AbortController()
   readonly #ended = Promise.withResolvers<void>()
   #finishedCount = 0
   #finalWatermark: CommitTimestamp | undefined
@@ -74,15 +75,21 @@ export class PartitionSupervisor {
       for (const partition of this.#live.values()) this.#startIfReady(partition)
       await this.#ended.promise
     } finally {
-      this.stop(new Error('the run has ended'))
+      this.drain(new Error('the run has ended'))
       await this.#places.onIdle()
     }
   }
 
-  /** Stops all reading; what is handed out stays open. */
-  stop(reason: unknown): void {
+  /** Stops all reading; what is handed out stays open, and writes to the store that are under way come to their end. */
+  drain(reason: unknown): void {
     this.#stop.abort(reason)
     this.#ended.reject(reason)
+  }
+
+  /** Stops all reading, and trying again to write to the store. */
+  stop(reason: unknown): void {
+    this.#giveUp.abort(reason)
+    this.drain(reason)
   }
 
   /** Stores what a child record announces and begins to wait for its parents. */
@@ -224,16 +231,16 @@ export class PartitionSupervisor {
     })
   }
 
-  /** Tries a store call again for as long as a retry can help and the run goes on. */
+  /** Tries a store call again for as long as a retry can help and nobody has given up. */
   async #stored<R>(call: () => Promise<R>): Promise<R> {
     const { clock, random, logger } = this.#context
     for (let attempt = 1; ; attempt++) {
       try {
         return await call()
       } catch (error) {
-        if (!isRetryable(error) || this.#stop.signal.aborted) throw error
+        if (!isRetryable(error) || this.#giveUp.signal.aborted) throw error
         logger.warn('the partition store failed and is tried again', { attempt })
-        await sleep(clock, backoffMs(attempt, 50, 5_000, random), this.#stop.signal)
+        await sleep(clock, backoffMs(attempt, 50, 5_000, random), this.#giveUp.signal)
       }
     }
   }

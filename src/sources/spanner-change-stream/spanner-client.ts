@@ -84,7 +84,7 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
       const opened = await client
       const name = await session?.catch(() => undefined)
       if (name !== undefined)
-        await opened.deleteSession({ name }, { timeout: 2_000, maxRetries: 0 }).catch(() => undefined)
+        await opened.deleteSession({ name }, { timeout: 2_000, retry: null }).catch(() => undefined)
       await opened.close()
     } catch {
       // Nothing was opened, so there is nothing to close.
@@ -175,6 +175,8 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
       port: Number(emulatorHost.slice(colon + 1)),
       sslCreds: credentials.createInsecure(),
       projectId: database.split('/')[1] ?? 'unknown',
+      // Without it the client looks for credentials on the network, for nothing.
+      clientOptions: { universeDomain: 'googleapis.com' },
     })
   }
 
@@ -190,7 +192,7 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
     const { database, databaseRole } = this.#options
     const [session] = await client.createSession(
       { database, session: { multiplexed: true, ...(databaseRole && { creatorRole: databaseRole }) } },
-      { timeout: 10_000, maxRetries: 0, retry: null },
+      { timeout: 10_000, retry: null },
     )
     return session.name!
   }

@@ -7,12 +7,12 @@ const NOW_MS = 1_800_000_000_000
 const watermark = timestampFromMs(NOW_MS - 400)
 
 describe('partitionRows', () => {
-  const rangeOf = (token: string): { lo: number; hi: number } | undefined =>
-    token === 'child' ? { lo: 25, hi: 50 } : undefined
+  const live = { token: 'child', parents: ['a', 'b'], range: { lo: 25, hi: 50 }, end: null }
+  const ended = { token: 'a', parents: [], range: { lo: 25, hi: 40 }, end: watermark }
+  const running = { token: 'child', parentTokens: ['a', 'b'], state: 'RUNNING', watermark, inFlight: 3 } as const
 
   test('lays the partitions over the key space, with their parents', () => {
-    const status = { token: 'child', parentTokens: ['a', 'b'], state: 'RUNNING', watermark, inFlight: 3 } as const
-    expect(partitionRows([status], rangeOf, 100, NOW_MS)).toEqual([
+    expect(partitionRows([live], [running], 100, NOW_MS)).toEqual([
       {
         name: shortName('child'),
         from: 0.25,
@@ -26,13 +26,24 @@ describe('partitionRows', () => {
   })
 
   test('says nothing about the distance of a partition that waits', () => {
-    const status = { token: 'child', parentTokens: [], state: 'CREATED', watermark, inFlight: 0 } as const
-    expect(partitionRows([status], rangeOf, 100, NOW_MS)[0]?.behindMs).toBeUndefined()
+    expect(partitionRows([live], [{ ...running, state: 'CREATED' }], 100, NOW_MS)[0]).toMatchObject({
+      state: 'CREATED',
+      behindMs: undefined,
+    })
+  })
+
+  test('shows an ended partition as long as it is read', () => {
+    expect(partitionRows([ended, live], [running], 100, NOW_MS)).toHaveLength(1)
+    expect(partitionRows([ended, live], [running, { ...running, token: 'a' }], 100, NOW_MS)).toHaveLength(2)
+  })
+
+  test('shows a live partition that nobody reads, and why', () => {
+    expect(partitionRows([live], [], 100, NOW_MS)[0]?.state).toBe('UNSEEN')
+    expect(partitionRows([live], undefined, 100, NOW_MS)[0]?.state).toBe('no reader')
   })
 
   test('leaves out the first query, which has no keys', () => {
-    const root = { token: ROOT_TOKEN, parentTokens: [], state: 'RUNNING', watermark, inFlight: 0 } as const
-    expect(partitionRows([root], rangeOf, 100, NOW_MS)).toEqual([])
+    expect(partitionRows([live], [{ ...running, token: ROOT_TOKEN }, running], 100, NOW_MS)).toHaveLength(1)
   })
 })
 

@@ -6,7 +6,7 @@ const result: DemoResult = {
   elapsedMs: 18_240,
   verdict: { committed: 6012, delivered: 6012, lost: 0, repeated: 31, outOfOrder: 0, unknown: 0 },
   topology: { split: 5, move: 1, merge: 0 },
-  faults: { UNAVAILABLE: 4, stall: 2 },
+  faults: { UNAVAILABLE: 4, stall: 2, ABORTED: 11, 'kill-connection': 1, INTERNAL: 10, 'early-end': 12, X: 1 },
   crashes: 3,
 }
 
@@ -21,6 +21,7 @@ describe('summaryText', () => {
       'repeated 31',
       '5 splits, 1 move, 0 merges',
       'UNAVAILABLE 4, stall 2',
+      'early-end 12',
       'worker crashes 3',
     ]) {
       expect(text).toContain(part)
