@@ -3,13 +3,13 @@
  * `npm run pipeline demo` starts a simulated shop database and runs this file against it.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Change, ConfigError, definePipeline, type Pipeline } from 'millrace'
+import { type Change, ConfigError, changeId, definePipeline } from 'millrace'
 import { filter, parMap } from 'millrace/operators'
 import { fileSink } from 'millrace/sinks'
 import { spannerChangeStream } from 'millrace/sources'
 import { sqlitePartitionStore } from 'millrace/stores'
 
-const demo: Pipeline<Change, object> = definePipeline({
+export default definePipeline({
   name: 'demo',
   source: spannerChangeStream({
     database: setting('MILLRACE_DEMO_DATABASE'),
@@ -29,17 +29,10 @@ const demo: Pipeline<Change, object> = definePipeline({
   leaseMs: 1500,
 })
 
-export default demo
-
-async function describe({ table, op, keys, commitTimestamp, modIndex, record }: Change): Promise<object> {
+async function describe(change: Change): Promise<object> {
   await sleep(Math.random() * 20) // what a lookup elsewhere would take
-  return {
-    id: `${record.serverTransactionId}/${record.recordSequence}/${modIndex}`,
-    key: `${table}${JSON.stringify(keys)}`,
-    commitTimestamp,
-    table,
-    op,
-  }
+  const { table, op, keys, commitTimestamp } = change
+  return { id: changeId(change), key: `${table}${JSON.stringify(keys)}`, commitTimestamp, table, op }
 }
 
 function setting(name: string): string {

@@ -1,7 +1,7 @@
 /** Tells how a run is doing: a progress line now and then, standby and drain as they happen. */
 import type { Clock } from '../core/clock.ts'
 import { timestampToMs } from '../model/commit-timestamp.ts'
-import type { RunningPipeline, RunStatus, RunSummary } from '../runtime/run-pipeline.ts'
+import type { RunningPipeline, RunStatus, RunSummary } from '../runtime/index.ts'
 import { count, duration, plural } from './human-units.ts'
 import type { RunOutput } from './run-output.ts'
 

@@ -1,6 +1,5 @@
 /** `millrace list`: the pipelines of this folder, and why a file does not load. */
-import type { Pipeline } from '../runtime/define-pipeline.ts'
-import { loadPipeline, PIPELINES_FOLDER, type PipelineFile, pipelineFiles } from '../runtime/load-pipeline.ts'
+import { loadPipeline, PIPELINES_FOLDER, type Pipeline, type PipelineFile, pipelineFiles } from '../runtime/index.ts'
 import { isBuiltInDemo } from './demo/demo-file.ts'
 import { EXIT, withoutControls } from './report-error.ts'
 

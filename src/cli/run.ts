@@ -1,10 +1,17 @@
 /** `millrace run`: loads a pipeline file and runs it to its end. */
 import { systemClock } from '../core/clock.ts'
 import { ConfigError } from '../core/errors.ts'
-import type { Pipeline } from '../runtime/define-pipeline.ts'
-import { findPipeline, loadPipeline, type PipelineFile } from '../runtime/load-pipeline.ts'
-import { type RunningPipeline, type RunSummary, runPipeline } from '../runtime/run-pipeline.ts'
-import { listenForShutdown, type Shutdown } from '../runtime/shutdown.ts'
+import {
+  findPipeline,
+  listenForShutdown,
+  loadPipeline,
+  type Pipeline,
+  type PipelineFile,
+  type RunningPipeline,
+  type RunSummary,
+  runPipeline,
+  type Shutdown,
+} from '../runtime/index.ts'
 import { DEMO_FILE, isBuiltInDemo } from './demo/demo-file.ts'
 import { followRun, summaryLines } from './follow-run.ts'
 import { EXIT } from './report-error.ts'

@@ -43,7 +43,10 @@ export class Stage<T> extends AsyncIterableX<Item<T>> {
   }
 
   override async *[Symbol.asyncIterator](signal: AbortSignal = neverAborted): AsyncGenerator<Item<T>, void, undefined> {
-    for await (const chunk of this.#open(signal)) yield* chunk
+    for await (const chunk of this.#open(signal)) {
+      // Not `yield*`, which goes through one more iterator and costs half as much again per item.
+      for (const item of chunk) yield item
+    }
   }
 
   override pipe(): this

@@ -69,6 +69,7 @@ class PipelineRun<In, Out> {
   readonly #stop = new AbortController()
   readonly #source: OpenedSource<In>
   #isDraining = false
+  #drainTimer: Timer | undefined
   #isEnded = false
   /** Something ignored the signal to stop and may still be at work. */
   #isAbandoned = false
@@ -97,6 +98,7 @@ class PipelineRun<In, Out> {
     } finally {
       forgetDrain()
       forgetClose()
+      this.#drainTimer?.cancel()
     }
     failure = await this.#end(failure)
     const isCutShort = failure?.error === CLOSED || failure?.error === DRAIN_TIMEOUT
@@ -160,9 +162,7 @@ class PipelineRun<In, Out> {
     if (this.#isDraining || this.#isEnded) return
     this.#isDraining = true
     this.#source.run.drain()
-    this.#clock.after(this.#pipeline.drainTimeoutMs, () => {
-      if (!this.#isEnded) this.#stop.abort(DRAIN_TIMEOUT)
-    })
+    this.#drainTimer = this.#clock.after(this.#pipeline.drainTimeoutMs, () => this.#stop.abort(DRAIN_TIMEOUT))
   }
 
   /** Closes everything, in the order of the flow; the first error wins, later ones are logged. */

@@ -132,7 +132,16 @@ export class PartitionTree {
 
   #add(parents: readonly string[], range: KeyRange, start: CommitTimestamp): TreeNode {
     const token = this.#newToken()
-    const node: TreeNode = { token, parents, range, start, end: null, children: [], log: new PartitionLog(), queries: 0 }
+    const node: TreeNode = {
+      token,
+      parents,
+      range,
+      start,
+      end: null,
+      children: [],
+      log: new PartitionLog(),
+      queries: 0,
+    }
     this.#nodes.set(token, node)
     return node
   }

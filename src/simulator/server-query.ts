@@ -1,5 +1,4 @@
 /** One query as the server runs it: both doors of the simulator read from here. */
-import type { Clock } from '../core/clock.ts'
 import type { PartitionQuery } from '../model/change-stream.ts'
 import { type CommitTimestamp, MIN_TIMESTAMP, timestampToMs } from '../model/commit-timestamp.ts'
 import type { ChangeStreamRecord } from '../model/data-change-record.ts'
@@ -8,13 +7,12 @@ import type { Fault, FaultInjector, FaultPlace } from './faults.ts'
 import { QueryStatusError } from './grpc-status.ts'
 import type { LedgerFault } from './ledger.ts'
 import type { PartitionLog } from './partition-log.ts'
-import type { TreeNode } from './partition-tree.ts'
+import { assertArguments, assertReadable, type KnownHistory } from './query-arguments.ts'
 import { decodePosition, type QueryPosition } from './query-position.ts'
 import type { SeededRandom } from './seeded-random.ts'
 
 /** What a query needs of its stream. */
-export interface QueryContext {
-  readonly clock: Clock
+export interface QueryContext extends KnownHistory {
   readonly time: CommitClock
   readonly faults: FaultInjector
   readonly random: SeededRandom
@@ -22,10 +20,6 @@ export interface QueryContext {
   readonly latencyMs: readonly [min: number, max: number]
   readonly queryOfStream: number
   readonly queryOfToken: number
-  readonly createdAt: CommitTimestamp
-  /** What was committed before this time is no longer kept. */
-  historyStart(): CommitTimestamp
-  partition(token: string): TreeNode | undefined
   /** The child records of the first query: the partitions live at `start`. */
   rootLog(start: CommitTimestamp): PartitionLog
   noteFault(fault: LedgerFault): void
@@ -87,8 +81,10 @@ export class ServerQuery {
     try {
       this.#assertConnected()
       const fault = this.#drawFault({ ...this.#place('piece'), mayEndEarly: false })
-      if (fault !== undefined) await this.#suffer(fault)
-      if (fault !== undefined) this.cancel()
+      if (fault !== undefined) {
+        await this.#suffer(fault)
+        this.cancel()
+      }
       return !this.#isEnded
     } catch (error) {
       this.cancel()
@@ -128,12 +124,12 @@ export class ServerQuery {
   async #begin(): Promise<PartitionLog | undefined> {
     const { clock, time, random, latencyMs } = this.#context
     const { token, start, resumeToken } = this.#query
-    this.#assertArguments()
+    assertArguments(this.#query, this.#context)
     if (!(await this.#waitUntil(clock.now() + between(latencyMs, random)))) return undefined
     if (!(await this.#waitUntil(timestampToMs(start)))) return undefined
     // The partitions of this time are fixed from here on: the next split comes after it.
     time.close(timestampToMicros(start))
-    const log = token === null ? this.#context.rootLog(start) : this.#assertReadable(token, start).log
+    const log = token === null ? this.#context.rootLog(start) : assertReadable(token, start, this.#context).log
     const first = log.positionOf(start)
     this.#entry = first
     this.#progress = start
@@ -147,47 +143,6 @@ export class ServerQuery {
     log.observe(this.#entry)
     this.#log = log
     return log
-  }
-
-  #assertArguments(): void {
-    const { token, start, end, heartbeatMs } = this.#query
-    const { clock, createdAt } = this.#context
-    if (end !== null && start > end) {
-      throw new QueryStatusError('INVALID_ARGUMENT', `start_timestamp ${start} is after end_timestamp ${end}`)
-    }
-    if (!(heartbeatMs >= MIN_HEARTBEAT_MS && heartbeatMs <= MAX_HEARTBEAT_MS)) {
-      const range = `from ${MIN_HEARTBEAT_MS} to ${MAX_HEARTBEAT_MS}`
-      throw new QueryStatusError('OUT_OF_RANGE', `heartbeat_milliseconds must be ${range}, got ${heartbeatMs}`)
-    }
-    if (start < createdAt) {
-      throw new QueryStatusError(
-        'OUT_OF_RANGE',
-        `start_timestamp ${start} is before the stream's creation ${createdAt}`,
-      )
-    }
-    this.#assertKept(start)
-    if (timestampToMs(start) > clock.now() + MAX_AHEAD_MS) {
-      throw new QueryStatusError('OUT_OF_RANGE', `start_timestamp ${start} is more than 10 minutes ahead`)
-    }
-    if (token !== null) this.#assertReadable(token, start)
-  }
-
-  #assertKept(timestamp: CommitTimestamp): void {
-    const oldest = this.#context.historyStart()
-    if (timestamp >= oldest) return
-    throw new QueryStatusError('OUT_OF_RANGE', `${timestamp} is older than what the stream keeps, from ${oldest} on`)
-  }
-
-  #assertReadable(token: string, start: CommitTimestamp): TreeNode {
-    const node = this.#context.partition(token)
-    if (node === undefined) {
-      throw new QueryStatusError('INVALID_ARGUMENT', 'partition_token does not belong to this change stream')
-    }
-    if (start < node.start || (node.end !== null && start > node.end)) {
-      const life = `${node.start} to ${node.end ?? 'now'}`
-      throw new QueryStatusError('OUT_OF_RANGE', `start_timestamp ${start} is outside the partition's life, ${life}`)
-    }
-    return node
   }
 
   #continueAt({ entry, piece, progress }: QueryPosition, log: PartitionLog): void {
@@ -370,8 +325,5 @@ function between([min, max]: readonly [min: number, max: number], random: Seeded
   return min + random.int(max - min + 1)
 }
 
-const MIN_HEARTBEAT_MS = 100
-const MAX_HEARTBEAT_MS = 300_000
-const MAX_AHEAD_MS = 600_000
 const DUPLICATE_RECORDS = 3
 const SLOW_START_MS = 60_000

@@ -1,5 +1,6 @@
 /** A change stream that lives in this process: deterministic from its seed, with splits, merges and faults on demand. */
 import { type Clock, systemClock } from '../core/clock.ts'
+import { ConfigError } from '../core/errors.ts'
 import { durationMs, nonEmptyString, positiveInteger } from '../core/options.ts'
 import type { ChangeStreamClient, PartitionQuery } from '../model/change-stream.ts'
 import { type CommitTimestamp, timestampFromMs } from '../model/commit-timestamp.ts'
@@ -97,6 +98,9 @@ export class SimulatedStream {
     this.resumeTokenChance = resumeTokenChance
     this.#random = new SeededRandom(seed)
     this.#latencyMs = latencyMs
+    const [minMs, maxMs] = latencyMs
+    if (!(minMs >= 0 && minMs <= maxMs))
+      throw new ConfigError(`${owner}: latencyMs must be [min, max], got [${latencyMs}]`)
     this.#maxPartRecords = positiveInteger(owner, 'maxPartRecords', maxPartRecords)
     this.#history = new StreamHistory({
       clock,
@@ -116,7 +120,7 @@ export class SimulatedStream {
     return this.#history.ledger
   }
 
-  /** The present in the stream's time: everything at or before it is in the ledger, once a reader was told so. */
+  /** The present in the stream's time: a start or an end for queries. */
   now(): CommitTimestamp {
     return timestampFromMicros(this.#history.time.presentMicros)
   }

@@ -5,12 +5,14 @@ import { settled } from '../support/recording-clock.ts'
 import { drain, RecordingOrigin, RecordingSource } from '../support/recording-origin.ts'
 
 /** A source that knows nothing of signals: three values, then silence, an error or the end. */
-function foreign(after: 'end' | 'silence' | Error): AsyncIterable<Item<number>> & { returns: number } {
+function foreign(after: 'end' | 'silence' | Error): AsyncIterable<Item<number>> & { returns: number; nexts: number } {
   const origin = new RecordingOrigin()
   const source = {
     returns: 0,
+    nexts: 0,
     [Symbol.asyncIterator]: (): AsyncIterator<Item<number>> => ({
       async next() {
+        source.nexts++
         if (origin.made < 3) return { done: false, value: origin.make(origin.made) }
         if (after === 'silence') await new Promise(() => undefined)
         if (after !== 'end') throw after
@@ -58,10 +60,8 @@ describe('asStage', () => {
       for await (const _ of asStage(source).chunks(controller.signal)) await settled()
     })()
     const outcome = expect(reading).rejects.toBe(reason)
-    while (source.returns === 0) {
-      await settled()
-      controller.abort(reason)
-    }
+    while (source.nexts < 4) await settled()
+    controller.abort(reason)
     await outcome
     expect(source.returns).toBe(1)
   })

@@ -292,19 +292,6 @@ describe('parMap', () => {
     expect(started).toEqual([0])
   })
 
-  test('a policy that throws ends the stream with that error and closes the source', async () => {
-    const error = new Error('bad policy')
-    const policy = {
-      decide: () => {
-        throw error
-      },
-    }
-    const source = new RecordingSource({ values: range(10), policy, after: 'idle' })
-    const broken = parMap(() => Promise.reject(new Error('no')), { concurrency: 2 })
-    await expect(drain(source.stage.pipe(broken))).rejects.toBe(error)
-    expect(source.closed).toBe(1)
-  })
-
   test('P7: a key with a long queue holds up others only beyond the bound', async () => {
     const clock = new RecordingClock()
     const started: number[] = []

@@ -20,7 +20,7 @@ import {
 import { spannerChangeStream } from '../../src/sources/index.ts'
 import { memoryPartitionStore, type PartitionStore } from '../../src/stores/index.ts'
 import { audit, type Violation } from '../support/auditor.ts'
-import { Fate } from '../support/fate.ts'
+import { Fate, type Trouble } from '../support/fate.ts'
 import { History } from '../support/history.ts'
 import { recordedClient, recordedSink, recordedStore } from '../support/recorded-edges.ts'
 
@@ -28,6 +28,8 @@ import { recordedClient, recordedSink, recordedStore } from '../support/recorded
 export type Disruption =
   | { readonly kind: 'crash'; readonly step: number; readonly side: 'before' | 'after' }
   | { readonly kind: 'drain' | 'close' | 'die'; readonly afterMs: number }
+  /** Dies, and what it had on the way to the store arrives later: others may own its partitions by then. */
+  | { readonly kind: 'linger'; readonly afterMs: number; readonly lateMs: number }
 
 export interface Schedule {
   readonly seed: number
@@ -48,9 +50,13 @@ export interface Schedule {
   readonly handlerMs: number
   readonly handlerFailures: number
   readonly poison: number
+  /** How often a failing write is tried before the run stops. */
+  readonly attempts: number
   readonly queryFaults: number
   readonly permanentFaults: boolean
   readonly storeTrouble: number
+  /** With trouble, the longest way to the store and back, each; longer than a tick may be. */
+  readonly storeDelayMs: number
   readonly sinkTrouble: number
   readonly disruptions: readonly Disruption[]
   /** The next worker is started while the one before still runs: it must stand by. */
@@ -66,6 +72,11 @@ const disruption: fc.Arbitrary<Disruption> = fc.oneof(
   fc.record({
     kind: fc.constantFrom('drain' as const, 'close' as const, 'die' as const),
     afterMs: fc.integer({ min: 0, max: 12_000 }),
+  }),
+  fc.record({
+    kind: fc.constant('linger' as const),
+    afterMs: fc.integer({ min: 0, max: 12_000 }),
+    lateMs: fc.integer({ min: 0, max: 8_000 }),
   }),
 )
 
@@ -88,10 +99,12 @@ export const anySchedule: fc.Arbitrary<Schedule> = fc.record({
   lanes: fc.constantFrom('one' as const, 'four' as const, 'key' as const),
   handlerMs: fc.constantFrom(0, 10, 300),
   handlerFailures: rarely(0.2),
-  poison: rarely(0.05),
-  queryFaults: rarely(0.08),
+  poison: rarely(0.4),
+  attempts: fc.integer({ min: 1, max: 8 }),
+  queryFaults: rarely(0.2),
   permanentFaults: fc.boolean(),
   storeTrouble: rarely(0.15),
+  storeDelayMs: fc.constantFrom(50, 50, 1200),
   sinkTrouble: rarely(0.2),
   disruptions: fc.array(disruption, { maxLength: 4 }),
   standby: fc.boolean(),
@@ -220,7 +233,7 @@ class World {
     this.#stream.injectFaults({
       errors: queryFaults,
       codes: permanentFaults ? [...PASSING_CODES, ...PERMANENT_CODES] : PASSING_CODES,
-      stalls: queryFaults / 10,
+      stalls: queryFaults / 5,
       earlyEnds: queryFaults / 2,
       duplicateTails: Math.min(1, queryFaults * 5),
       slowStarts: queryFaults / 10,
@@ -271,6 +284,7 @@ class World {
     const disrupt = (): void => {
       if (disruption?.kind === 'drain') drain.abort()
       else if (disruption?.kind === 'close') close.abort()
+      else if (disruption?.kind === 'linger') fate.die(disruption.lateMs / this.#door.speed)
       else fate.die()
     }
     const timer =
@@ -300,18 +314,18 @@ class World {
     drain: AbortSignal,
     close: AbortSignal,
   ): Promise<{ outcome: string }> {
-    const { maxInFlight, maxPartitions, lanes, storeTrouble, sinkTrouble } = this.#schedule
+    const { maxInFlight, maxPartitions, lanes, storeTrouble, storeDelayMs, sinkTrouble } = this.#schedule
     const { speed } = this.#door
-    const trouble = (chance: number): { refusals: number; lostAnswers: number; maxDelayMs: number } => ({
+    const trouble = (chance: number, delayMs: number): Trouble => ({
       refusals: chance / 2,
       lostAnswers: chance / 2,
-      maxDelayMs: chance > 0 ? 50 / speed : 0,
+      maxDelayMs: chance > 0 ? delayMs / speed : 0,
     })
     const sink = recordedSink(
       run,
       this.#history,
       fate,
-      { ...trouble(sinkTrouble), halfBatches: sinkTrouble / 2 },
+      { ...trouble(sinkTrouble, 50), halfBatches: sinkTrouble / 2 },
       random.fork('sink'),
       { one: undefined, four: (key: string) => String(key.length % 4), key: (key: string) => key }[lanes],
     )
@@ -329,7 +343,7 @@ class World {
       }),
       steps: (changes) => this.#steps(run, random, changes, () => running),
       sink,
-      store: recordedStore(this.#store, run, owner, this.#history, fate, trouble(storeTrouble)),
+      store: recordedStore(this.#store, run, owner, this.#history, fate, trouble(storeTrouble, storeDelayMs)),
       onError: this.#policy(run, random.fork('policy')),
       maxInFlight,
       maxInFlightBytes: MAX_BYTES,
@@ -389,12 +403,15 @@ class World {
 
   /** Poison is given up, by the user's own word; anything else is tried a few times and then stops the run. */
   #policy(run: number, random: SeededRandom): OnError {
+    // A run that stopped makes the next one more patient, so that some run comes to its end.
+    const attempts = this.#schedule.attempts + this.#failures
     return (error, { value, attempt }) => {
       if (error instanceof OperatorError && (error.cause as Error).message === POISON) {
         this.#history.skipped(run, changeId(value as Change))
         return 'skip'
       }
-      return attempt < 8 ? { retryInMs: random.int(200) / this.#door.speed } : 'stop'
+      const most = error instanceof OperatorError ? CALLBACK_ATTEMPTS : attempts
+      return attempt < most ? { retryInMs: random.int(200) / this.#door.speed } : 'stop'
     }
   }
 
@@ -415,6 +432,7 @@ class World {
 const MAX_SIMULATED_MS = 3 * 3_600_000
 const MAX_BYTES = 1_000_000
 const MAX_FAILURES = 60
+const CALLBACK_ATTEMPTS = 8
 const POISON = 'injected: this change can never be handled'
 const PASSING_CODES: readonly GrpcCode[] = [
   'UNAVAILABLE',

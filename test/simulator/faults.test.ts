@@ -44,7 +44,7 @@ function scene(options: Partial<SimulatedStreamOptions> = {}): Scene {
     ...options,
   })
   stream.defineTable({ name: 'T', columns: [{ name: 'Id', type: 'INT64', isPrimaryKey: true }] })
-  const [{ token }] = stream.livePartitions() as [{ token: string }]
+  const { token } = stream.livePartitions()[0]!
   const start = stream.now()
   for (let Id = 0; Id < 10; Id++) stream.commit([{ table: 'T', op: 'insert', keys: { Id } }])
   stream.move(token)
@@ -52,7 +52,10 @@ function scene(options: Partial<SimulatedStreamOptions> = {}): Scene {
 }
 
 /** Parts until the query ends, and the error if it ended with one. */
-async function outcome(client: ChangeStreamClient, query: PartitionQuery): Promise<{ parts: QueryPart[]; error: unknown }> {
+async function outcome(
+  client: ChangeStreamClient,
+  query: PartitionQuery,
+): Promise<{ parts: QueryPart[]; error: unknown }> {
   const parts: QueryPart[] = []
   try {
     for await (const part of client.query(query, neverAborted)) parts.push(part)
@@ -160,7 +163,7 @@ describe('injectFaults', () => {
 
   test('does not end a query early between two child records, also when it continues by token', async () => {
     const { clock, stream, client } = scene({ seed: 4 })
-    const [{ token, start }] = stream.livePartitions() as [{ token: string; start: string }]
+    const { token, start } = stream.livePartitions()[0]!
     stream.split(token, 6)
     await clock.run(async () => {
       const query = { token, start, end: null, heartbeatMs: 1000 }
@@ -270,7 +273,8 @@ describe('injectFaults', () => {
           const due = stream.ledger.changes.filter((change) => change.commitTimestamp <= end)
           expect(new Set(changes.map(changeId))).toEqual(new Set(due.map((change) => change.id)))
         })
-        for (const [kind, count] of Object.entries(stream.ledger.faultCounts)) counts[kind] = (counts[kind] ?? 0) + count
+        for (const [kind, count] of Object.entries(stream.ledger.faultCounts))
+          counts[kind] = (counts[kind] ?? 0) + count
       }),
       { numRuns: 60 },
     )

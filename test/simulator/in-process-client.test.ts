@@ -5,7 +5,12 @@ import { ClosedError, ConfigError, SourceError } from '../../src/core/errors.ts'
 import type { PartitionQuery, QueryPart } from '../../src/model/change-stream.ts'
 import { timestampFromMs, timestampToMs } from '../../src/model/commit-timestamp.ts'
 import { changeId, changesOf, rowKey } from '../../src/model/data-change-record.ts'
-import { randomWorkload, SimulatedStream, type SimulatedStreamOptions, VirtualClock } from '../../src/simulator/index.ts'
+import {
+  randomWorkload,
+  SimulatedStream,
+  type SimulatedStreamOptions,
+  VirtualClock,
+} from '../../src/simulator/index.ts'
 import { collect, neverAborted, readPatiently } from './patient-reader.ts'
 
 const DAY_MS = 86_400_000
@@ -26,7 +31,11 @@ function idsOf(parts: readonly QueryPart[]): string[] {
 }
 
 /** Parts of a query until `count` of them came or it ended. */
-async function take(stream: SimulatedStream, query: PartitionQuery, count = Number.POSITIVE_INFINITY): Promise<QueryPart[]> {
+async function take(
+  stream: SimulatedStream,
+  query: PartitionQuery,
+  count = Number.POSITIVE_INFINITY,
+): Promise<QueryPart[]> {
   const parts: QueryPart[] = []
   for await (const part of stream.client().query(query, neverAborted)) {
     parts.push(part)
@@ -62,13 +71,15 @@ describe('client', () => {
         await clock.run(async () => {
           const start = stream.now()
           const end = timestampFromMs(clock.now() + 60_000)
-          const [{ token }] = stream.livePartitions() as [{ token: string }]
+          const { token } = stream.livePartitions()[0]!
           const work = randomWorkload(stream, { seed, transactions: 60, pauseMs: 2000, topologyChance: 0 })
           let latest = start
           let heartbeat = ''
           const returned = new Set<string>()
           const heartbeats: { timestamp: string; returned: ReadonlySet<string> }[] = []
-          for await (const { records } of stream.client().query({ token, start, end, heartbeatMs: 500 }, neverAborted)) {
+          for await (const { records } of stream
+            .client()
+            .query({ token, start, end, heartbeatMs: 500 }, neverAborted)) {
             for (const entry of records) {
               if (entry.kind === 'children') continue
               const time = entry.kind === 'data' ? entry.record.commitTimestamp : entry.record.timestamp
@@ -85,7 +96,9 @@ describe('client', () => {
           await work
           expect(heartbeats.length).toBeGreaterThan(5)
           for (const { timestamp, returned } of heartbeats) {
-            const due = stream.ledger.changes.filter((c) => c.partitionToken === token && c.commitTimestamp <= timestamp)
+            const due = stream.ledger.changes.filter(
+              (c) => c.partitionToken === token && c.commitTimestamp <= timestamp,
+            )
             expect(returned).toEqual(new Set(due.map((change) => change.id)))
           }
         })
@@ -97,13 +110,12 @@ describe('client', () => {
   test('sends a heartbeat each time that a partition was quiet for so long', async () => {
     const { clock, stream } = shop()
     await clock.run(async () => {
-      const [{ token }] = stream.livePartitions() as [{ token: string }]
+      const { token } = stream.livePartitions()[0]!
       const beginMs = clock.now()
       const times: number[] = []
-      for await (const { records } of stream.client().query(
-        { token, start: stream.now(), end: null, heartbeatMs: 1000 },
-        neverAborted,
-      )) {
+      for await (const { records } of stream
+        .client()
+        .query({ token, start: stream.now(), end: null, heartbeatMs: 1000 }, neverAborted)) {
         expect(records).toHaveLength(1)
         const [entry] = records
         if (entry!.kind !== 'heartbeat') expect.fail('is not a heartbeat')
@@ -129,10 +141,13 @@ describe('client', () => {
       await sleep(clock, 10)
       stream.commit([insert(5)])
       await sleep(clock, 1000)
-      const [{ token }] = stream.livePartitions() as [{ token: string }]
+      const { token } = stream.livePartitions()[0]!
       const parts = await take(stream, { token, start: at, end: at, heartbeatMs: 1000 })
       expect(idsOf(parts).toSorted()).toEqual(
-        stream.ledger.changes.slice(1, 4).map((change) => change.id).toSorted(),
+        stream.ledger.changes
+          .slice(1, 4)
+          .map((change) => change.id)
+          .toSorted(),
       )
     })
   })
@@ -142,7 +157,7 @@ describe('client', () => {
     await clock.run(async () => {
       const start = stream.now()
       for (let id = 0; id < 30; id++) stream.commit([insert(id)])
-      const [{ token }] = stream.livePartitions() as [{ token: string }]
+      const { token } = stream.livePartitions()[0]!
       stream.split(token, 4)
       const query = { token, start, end: null, heartbeatMs: 1000 }
       const whole = await take(stream, query)
@@ -193,11 +208,25 @@ describe('client', () => {
     })
   })
 
+  test('fixes the partitions of a start that is now: a split in the same instant comes after it', async () => {
+    const { clock, stream } = shop({ latencyMs: [0, 0] })
+    await clock.run(async () => {
+      const start = stream.now()
+      await collect(stream.client(), { token: null, start, end: null, heartbeatMs: 1000 })
+      const { token } = stream.livePartitions()[0]!
+      stream.split(token)
+      expect(clock.now()).toBe(timestampToMs(start))
+      expect(stream.lineage()[0]!.end! > start).toBe(true)
+      const records = await collect(stream.client(), { token, start, end: null, heartbeatMs: 1000 })
+      expect(records.every((entry) => entry.kind === 'children')).toBe(true)
+    })
+  })
+
   test('returns the child records again for a start at the end of a partition', async () => {
     const { clock, stream } = shop()
     await clock.run(async () => {
       stream.commit([insert(1)])
-      const [{ token }] = stream.livePartitions() as [{ token: string }]
+      const { token } = stream.livePartitions()[0]!
       const children = stream.split(token, 3)
       const at = stream.lineage()[0]!.end!
       stream.commit([insert(2)])
@@ -212,7 +241,7 @@ describe('client', () => {
     const { clock, stream } = shop()
     await clock.run(async () => {
       const startMs = clock.now() + 300_000
-      const [{ token }] = stream.livePartitions() as [{ token: string }]
+      const { token } = stream.livePartitions()[0]!
       await take(stream, { token, start: timestampFromMs(startMs), end: null, heartbeatMs: 1000 }, 1)
       expect(clock.now()).toBeGreaterThanOrEqual(startMs)
     })
@@ -222,7 +251,7 @@ describe('client', () => {
     const { clock, stream } = shop()
     await clock.run(async () => {
       const endMs = clock.now() + 5000
-      const [{ token }] = stream.livePartitions() as [{ token: string }]
+      const { token } = stream.livePartitions()[0]!
       const end = timestampFromMs(endMs)
       const records = await collect(stream.client(), { token, start: stream.now(), end, heartbeatMs: 1000 })
       expect(clock.now()).toBeGreaterThan(endMs)
@@ -237,7 +266,11 @@ describe('client', () => {
     const ago = (stream: SimulatedStream, ms: number): string => timestampFromMs(stream.clock.now() - ms)
     const cases: [name: string, code: string, change: (stream: SimulatedStream) => Partial<PartitionQuery>][] = [
       ['a start before the creation', 'OUT_OF_RANGE', (s) => ({ start: ago(s, 9 * DAY_MS) })],
-      ['a start before the creation in a first query', 'OUT_OF_RANGE', (s) => ({ token: null, start: ago(s, 9 * DAY_MS) })],
+      [
+        'a start before the creation in a first query',
+        'OUT_OF_RANGE',
+        (s) => ({ token: null, start: ago(s, 9 * DAY_MS) }),
+      ],
       ['a start older than the retention', 'OUT_OF_RANGE', (s) => ({ start: ago(s, 1.5 * DAY_MS) })],
       ['a start more than ten minutes ahead', 'OUT_OF_RANGE', (s) => ({ start: ago(s, -601_000) })],
       ['a start after the end of the partition', 'OUT_OF_RANGE', (s) => ({ token: s.lineage()[0]!.token })],
@@ -254,7 +287,7 @@ describe('client', () => {
         await sleep(clock, 2 * DAY_MS)
         stream.move(stream.livePartitions()[0]!.token)
         await sleep(clock, DAY_MS / 2)
-        const [{ token }] = stream.livePartitions() as [{ token: string }]
+        const { token } = stream.livePartitions()[0]!
         const query = { token, start: stream.now(), end: null, heartbeatMs: 1000, ...change(stream) }
         const error = await collect(stream.client(), query).catch((thrown: unknown) => thrown)
         expect(error).toBeInstanceOf(SourceError)
@@ -333,7 +366,11 @@ describe('client', () => {
   })
 })
 
-function expectLedger(stream: SimulatedStream, changes: Awaited<ReturnType<typeof readPatiently>>['changes'], end: string): void {
+function expectLedger(
+  stream: SimulatedStream,
+  changes: Awaited<ReturnType<typeof readPatiently>>['changes'],
+  end: string,
+): void {
   const due = stream.ledger.changes.filter((change) => change.commitTimestamp <= end)
   expect(due.length).toBeGreaterThan(0)
   const byKey = <T extends { key: string }>(list: readonly T[]): Record<string, T[]> =>

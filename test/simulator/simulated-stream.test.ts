@@ -30,7 +30,8 @@ function shop(options: Partial<SimulatedStreamOptions> = {}): { clock: VirtualCl
 }
 
 const insert = (id: number, values = {}) => ({ table: 'Orders', op: 'insert', keys: { Id: id }, values }) as const
-const update = (id: number, values: object) => ({ table: 'Orders', op: 'update', keys: { Id: id }, values: { ...values } }) as const
+const update = (id: number, values: object) =>
+  ({ table: 'Orders', op: 'update', keys: { Id: id }, values: { ...values } }) as const
 const remove = (id: number) => ({ table: 'Orders', op: 'delete', keys: { Id: id } }) as const
 
 /** All data records of the live partitions, in order of partition. */
@@ -226,7 +227,8 @@ describe('SimulatedStream', () => {
       expect(ended.children).toEqual(children)
       expect(stream.partitionOf('Orders', { Id: 1 })).toBe(stream.ledger.changes[1]!.partitionToken)
       expect(children).toContain(stream.ledger.changes[1]!.partitionToken)
-      for (const child of stream.livePartitions()) expect(child).toMatchObject({ start: ended.end, parents: [parent!.token] })
+      for (const child of stream.livePartitions())
+        expect(child).toMatchObject({ start: ended.end, parents: [parent!.token] })
     })
 
     test('announce a merged child by both parents, with all parents and the same start', async () => {
@@ -268,7 +270,11 @@ describe('SimulatedStream', () => {
             if (kind === 0) stream.move(live[at]!.token)
             else if (kind === 1 && at + 1 < live.length) stream.merge(live[at]!.token, live[at + 1]!.token)
             else stream.split(live[at]!.token, 1 + (n % 4))
-            expectTiling(stream.livePartitions().map((partition) => partition.range), 0, KEY_SPACE)
+            expectTiling(
+              stream.livePartitions().map((partition) => partition.range),
+              0,
+              KEY_SPACE,
+            )
             for (let id = 0; id < 20; id++) {
               const point = pointOf(rowKey('Orders', { Id: String(id) }))
               const holders = stream.livePartitions().filter(({ range }) => range.lo <= point && point < range.hi)

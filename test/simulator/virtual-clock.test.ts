@@ -7,7 +7,13 @@ describe('VirtualClock', () => {
     const clock = new VirtualClock()
     const fired: string[] = []
     await clock.run(async () => {
-      for (const [name, ms] of [['c', 30], ['a', 10], ['b1', 20], ['b2', 20], ['now', 0]] as const) {
+      for (const [name, ms] of [
+        ['c', 30],
+        ['a', 10],
+        ['b1', 20],
+        ['b2', 20],
+        ['now', 0],
+      ] as const) {
         clock.after(ms, () => fired.push(name))
       }
       await sleep(clock, 100)
@@ -56,7 +62,9 @@ describe('VirtualClock', () => {
       await sleep(clock, 5000)
     })
     expect(clock.now()).toBe(5000)
-    await expect(clock.run(() => new Promise(() => clock.after(99, () => undefined).cancel()))).rejects.toThrow('stalled')
+    await expect(clock.run(() => new Promise(() => clock.after(99, () => undefined).cancel()))).rejects.toThrow(
+      'stalled',
+    )
     expect(clock.now()).toBe(5000)
   })
 

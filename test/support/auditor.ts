@@ -341,14 +341,18 @@ export function checkExactTime(facts: Facts): Violation[] {
   return violations
 }
 
-/** P10: in one epoch of a partition one owner writes, and no accepted write is older than one before it. */
+/** P10: in one epoch of a partition one owner writes, no accepted write is older, and none takes what is held. */
 export function checkOneOwner(facts: Facts): Violation[] {
   const violations: Violation[] = []
   const current = new Map<string, EventOf<'store-write'>>()
   for (const event of facts.events) {
     if (event.type !== 'store-write' || !event.accepted) continue
-    const { token, owner, epoch } = event
+    const { token, owner, epoch, leaseLeftMs = 0 } = event
     const before = current.get(token)
+    if (leaseLeftMs > 0) {
+      const message = `${token}: ${owner} took what ${before?.owner} held for another ${leaseLeftMs} ms`
+      violations.push({ promise: 'P10', message, event })
+    }
     if (before === undefined || epoch > before.epoch) current.set(token, event)
     else if (epoch < before.epoch) {
       const message = `${token}: ${owner} wrote in epoch ${epoch} after ${before.owner} in epoch ${before.epoch}`

@@ -24,6 +24,7 @@ export class Fate {
   readonly #onDeath: () => void
   readonly #stops = new AbortController()
   #steps = 0
+  #lateMs: number | undefined
 
   constructor(random: SeededRandom, clock: Clock, crash: CrashPoint | undefined, onDeath: () => void) {
     this.#random = random
@@ -36,9 +37,10 @@ export class Fate {
     return this.#stops.signal.aborted
   }
 
-  /** From now on nothing of this run can change the world. */
-  die(): void {
+  /** From now on nothing of this run can change the world, but for what arrives late at the store, if that is said. */
+  die(lateMs?: number): void {
     if (this.isDead) return
+    this.#lateMs = lateMs
     this.#stops.abort(new StoreError('the process is dead'))
     this.#onDeath()
   }
@@ -57,7 +59,8 @@ export class Fate {
   /** A call that changes something durable: `apply` is the moment at which it is done. */
   async step<T>(what: 'store' | 'sink', trouble: Trouble, apply: () => Promise<T>): Promise<T> {
     const step = ++this.#steps
-    await this.#delay(trouble)
+    if (what === 'store') await this.#arriveLate(trouble, apply)
+    else await this.#delay(trouble)
     if (this.#crash?.step === step && this.#crash.side === 'before') this.die()
     this.assertAlive()
     if (this.#random.chance(trouble.refusals)) throw passing(what)
@@ -66,6 +69,19 @@ export class Fate {
     await this.#delay(trouble)
     if (this.#random.chance(trouble.lostAnswers)) throw passing(what)
     return result
+  }
+
+  /** The way to the store: whoever dies on it has sent the call, and nobody hears the answer. */
+  async #arriveLate(trouble: Trouble, apply: () => Promise<unknown>): Promise<void> {
+    try {
+      await this.#delay(trouble)
+    } catch (death) {
+      if (this.#lateMs !== undefined) {
+        await sleep(this.#clock, this.#lateMs)
+        await apply()
+      }
+      throw death
+    }
   }
 
   async #delay({ maxDelayMs }: Trouble): Promise<void> {

@@ -71,6 +71,11 @@ export interface StoreWrite {
    * @default the event's own number
    */
   readonly askedAt?: number
+  /**
+   * For a claim: how long another owner still held the row.
+   * @default 0
+   */
+  readonly leaseLeftMs?: number
 }
 
 /** Every event carries its running number and the run that it belongs to; two workers at once are two runs. */

@@ -67,6 +67,17 @@ export function operatorLaws(name: string, subject: OperatorUnderTest): void {
       expect(run.clock.waiting).toBe(0)
     })
 
+    test('no array that is handed over is empty', async () => {
+      const run = open({ values: range(50), chunkSize: 1 })
+      const sizes: number[] = []
+      await run.clock.runUntil(
+        (async () => {
+          for await (const chunk of run.stream.chunks()) sizes.push(chunk.length)
+        })(),
+      )
+      expect(Math.min(...sizes)).toBeGreaterThan(0)
+    })
+
     test('everything that goes in is settled exactly once', async () => {
       const run = open({ values: range(300), chunkSize: 10 })
       await numbersOf(run)
@@ -113,6 +124,22 @@ export function operatorLaws(name: string, subject: OperatorUnderTest): void {
       expect(calls.get(4)).toBe(3)
       expect(run.source.origin.nacks).toEqual([])
       expectAllSettledOnce(run.source.origin)
+      expect(run.clock.waiting).toBe(0)
+    })
+
+    test('a policy that throws ends the stream with that error and closes the source', async () => {
+      const error = new Error('bad policy')
+      const policy = {
+        decide: (): never => {
+          throw error
+        },
+      }
+      const probe = (value: number): void => {
+        if (value === 3) throw new Error('no threes')
+      }
+      const run = open({ values: range(8), chunkSize: 8, policy, probe, after: 'idle' })
+      await expect(numbersOf(run)).rejects.toBe(error)
+      expect(run.source.closed).toBe(1)
       expect(run.clock.waiting).toBe(0)
     })
 

@@ -1,7 +1,7 @@
 /** The demo's pipeline file, which comes with this package. */
 import { realpathSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
-import type { PipelineFile } from '../../runtime/load-pipeline.ts'
+import type { PipelineFile } from '../../runtime/index.ts'
 
 /** The same depth below the package's root from `src/cli/demo` and from `dist/cli/demo`. */
 export const DEMO_FILE: PipelineFile = {

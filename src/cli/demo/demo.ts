@@ -2,19 +2,13 @@
 import { sleep, systemClock } from '../../core/clock.ts'
 import { StreamError } from '../../core/errors.ts'
 import { timestampToMs } from '../../model/commit-timestamp.ts'
-import {
-  KEY_SPACE,
-  type LedgerFault,
-  type LedgerTopologyEvent,
-  randomWorkload,
-  SeededRandom,
-  type SimulatedStream,
-} from '../../simulator/index.ts'
+import { KEY_SPACE, randomWorkload, SeededRandom, type SimulatedStream } from '../../simulator/index.ts'
 import type { Display } from './display.ts'
 import { Judge } from './judge.ts'
-import { partitionRows, shortName } from './lineage.ts'
+import { faultCounts, faultText, topologyCounts, topologyText } from './ledger-text.ts'
+import { partitionRows } from './lineage.ts'
 import { OutputTail } from './output-tail.ts'
-import type { DemoEvent, DemoState, TopologyCounts } from './screen.ts'
+import type { DemoEvent, DemoState } from './screen.ts'
 import type { DemoResult } from './summary.ts'
 import type { DemoWorker } from './worker.ts'
 
@@ -259,32 +253,6 @@ export class Demo {
       crashes: this.#crashes,
     }
   }
-}
-
-function topologyCounts(topology: readonly LedgerTopologyEvent[]): TopologyCounts {
-  const count = (kind: LedgerTopologyEvent['kind']): number => topology.filter((event) => event.kind === kind).length
-  return { split: count('split'), move: count('move'), merge: count('merge') }
-}
-
-function topologyText({ kind, parents, children }: LedgerTopologyEvent): string | undefined {
-  if (kind === 'create') return undefined
-  return `${kind}: ${parents.map(shortName).join(' + ')} → ${children.map(shortName).join(' + ')}`
-}
-
-function faultCounts(faults: readonly LedgerFault[]): Record<string, number> {
-  const counts: Record<string, number> = {}
-  for (const fault of faults) counts[faultName(fault)] = (counts[faultName(fault)] ?? 0) + 1
-  return counts
-}
-
-function faultText(fault: LedgerFault): string {
-  const place =
-    fault.kind === 'kill-connection' ? '' : ` on ${fault.token === null ? 'the first query' : shortName(fault.token)}`
-  return `fault: ${faultName(fault)}${place}`
-}
-
-function faultName({ kind, code }: LedgerFault): string {
-  return code ?? kind
 }
 
 async function pause(ms: number, signal?: AbortSignal): Promise<void> {

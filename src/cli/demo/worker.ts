@@ -1,7 +1,7 @@
 /** The process that runs the demo's pipeline, seen from the process that starts, kills and restarts it. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
-import type { RunStatus } from '../../runtime/run-pipeline.ts'
+import type { RunStatus } from '../../runtime/index.ts'
 import { DEMO_FILE } from './demo-file.ts'
 
 export interface WorkerExit {

@@ -76,6 +76,7 @@ class PartitionReader<T> {
   #childrenStart: CommitTimestamp | undefined
   #isPastEnd = false
   #resumeToken: Uint8Array | undefined
+  /** Whether the present query brought anything new: waits grow only while nothing does. */
   #hasProgressed = false
 
   constructor(partition: LivePartition, reading: Reading, context: ReaderContext<T>, signal: AbortSignal) {
@@ -134,7 +135,6 @@ class PartitionReader<T> {
       watchdog.arm()
       for await (const part of client.query(query, signal)) {
         watchdog.disarm()
-        this.#hasProgressed = true
         await this.#take(part)
         if (this.#isPastEnd) break
         watchdog.arm()
@@ -182,6 +182,7 @@ class PartitionReader<T> {
         await account.take(bytesEach, this.#signal)
       }
       position.observe(timestamp, id)
+      this.#hasProgressed = true
       const sequence = tracker.enter(timestamp, id, now, bytesEach)
       this.#chunk.push(new SourceDelivery(value, key, timestamp, id, this.#reading, sequence))
     }
@@ -193,6 +194,7 @@ class PartitionReader<T> {
       this.#isPastEnd = true
       return
     }
+    if (timestamp > this.#reading.position.timestamp) this.#hasProgressed = true
     this.#reading.position.observe(timestamp)
     this.#reading.tracker.pass(timestamp)
   }

@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, readFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type CliProject, cliProject, type StartedCli } from '../cli-project.ts'
@@ -11,8 +11,8 @@ beforeEach(() => {
 afterEach(() => project[Symbol.dispose]())
 
 /** The demo's temporary folder is made where the test can see it. */
-function startDemo(...args: string[]): StartedCli {
-  return project.start(['run', 'demo', ...args], { TMPDIR: join(project.folder, 'tmp') })
+function startDemo(env: NodeJS.ProcessEnv, ...args: string[]): StartedCli {
+  return project.start(['run', 'demo', ...args], { ...env, TMPDIR: join(project.folder, 'tmp') })
 }
 
 function leftBehind(): string[] {
@@ -44,7 +44,7 @@ function numberOf(label: string, text: string): number {
 
 describe('millrace run demo', () => {
   test('P1, P3: carries every change through splits and faults, in order per key', async () => {
-    const { code, stdout, stderr } = await startDemo('--seconds', '3', '--seed', '1').ended
+    const { code, stdout, stderr } = await startDemo({}, '--seconds', '3', '--seed', '1').ended
     expect(stderr).toBe('')
     for (const text of ['seed 1', '✓ lost 0', '✓ out of order 0', 'worker crashes 0', 'Next:', 'run demo --crash']) {
       expect(stdout).toContain(text)
@@ -57,7 +57,8 @@ describe('millrace run demo', () => {
   })
 
   test('P1, P3: carries every change while its worker is killed', async () => {
-    const { code, stdout } = await startDemo('--crash', '--seconds', '3', '--seed', '2').ended
+    const { code, stdout, stderr } = await startDemo({}, '--crash', '--seconds', '3', '--seed', '2').ended
+    expect(stderr).toBe('')
     for (const text of ['✓ lost 0', '✓ out of order 0', 'crash: the worker was killed']) expect(stdout).toContain(text)
     expect(numberOf('worker crashes', stdout)).toBeGreaterThanOrEqual(2)
     expect(code).toBe(0)
@@ -65,7 +66,7 @@ describe('millrace run demo', () => {
   })
 
   test('P11: stops selling at Ctrl-C, lets everything arrive and gives its verdict', async () => {
-    const started = startDemo('--forever', '--seed', '3')
+    const started = startDemo({}, '--forever', '--seed', '3')
     await started.printed(/delivered [1-9]/)
     started.process.kill('SIGINT')
     const { code, stdout } = await started.ended
@@ -75,7 +76,7 @@ describe('millrace run demo', () => {
   })
 
   test('P11: ends at once at the second Ctrl-C', async () => {
-    const started = startDemo('--forever', '--seed', '4', '--rate', '2000')
+    const started = startDemo({}, '--forever', '--seed', '4', '--rate', '2000')
     await started.printed(/delivered [1-9]/)
     started.process.kill('SIGINT')
     started.process.kill('SIGTERM')
@@ -86,7 +87,7 @@ describe('millrace run demo', () => {
   })
 
   test('takes its worker along when it is killed itself', async () => {
-    const started = startDemo('--forever', '--seed', '5')
+    const started = startDemo({}, '--forever', '--seed', '5')
     await started.printed(/delivered [1-9]/)
     started.process.kill('SIGKILL')
     await started.ended
@@ -94,7 +95,7 @@ describe('millrace run demo', () => {
   })
 
   test('cleans up and shows no stack when nobody reads its output any more', async () => {
-    const started = startDemo('--forever', '--seed', '6')
+    const started = startDemo({}, '--forever', '--seed', '6')
     await started.printed(/delivered [1-9]/)
     started.process.stdout?.destroy()
     const { code, stderr } = await started.ended
@@ -102,6 +103,18 @@ describe('millrace run demo', () => {
     expect(code).toBe(1)
     expect(leftBehind()).toEqual([])
     await gone()
+  })
+
+  test('P12: says what its worker said when that ends by itself', async () => {
+    const hook = join(project.folder, 'fail.mjs')
+    const isWorker = "process.argv.some((argument) => argument.endsWith('demo.ts'))"
+    writeFileSync(hook, `if (${isWorker}) { console.error('no luck today'); process.exit(1) }`)
+    const { code, stderr } = await startDemo({ NODE_OPTIONS: `--import=${hook}` }, '--seed', '7').ended
+    expect(stderr).toContain('error: the worker ended by itself')
+    expect(stderr).toContain('no luck today')
+    expect(stderr).not.toMatch(/\n\s+at .+:\d+/)
+    expect(code).toBe(1)
+    expectNothingLeft()
   })
 
   test('P12: its pipeline file says how to run it', async () => {

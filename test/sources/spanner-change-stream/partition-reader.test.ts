@@ -1,0 +1,239 @@
+import { describe, expect, test } from 'vitest'
+import { sleep } from '../../../src/core/clock.ts'
+import { SourceError } from '../../../src/core/errors.ts'
+import { at, broken, children, data, heartbeat, Probe, part, resumable, roots, ScriptedStream, simulate } from './scripted-stream.ts'
+
+describe('readPartition', () => {
+  test('P5: a stream that merely stopped is read again from the last observed position', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [
+          [part(data(10, 'one'), data(20, 'two')), 'end'],
+          [part(data(20, 'two'), data(20, 'tie'), data(30, 'three'))],
+        ],
+      })
+      const probe = new Probe(clock, stream)
+      await probe.until(() => probe.taken.length === 4)
+      expect(stream.queriesOf('a').map(({ start }) => start)).toEqual([at(0), at(20)])
+      expect(probe.ids).toEqual(['one', 'two', 'tie', 'three'])
+      expect(await probe.states()).toMatchObject({ a: 'RUNNING' })
+      expect(probe.run.status().rereads).toBe(1)
+      await probe.run.close()
+    }))
+
+  test('P5: a heartbeat counts as an observed position', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, { root: roots('a'), a: [[part(heartbeat(70)), 'end']] })
+      const probe = new Probe(clock, stream)
+      await probe.until(() => stream.queriesOf('a').length === 2)
+      expect(stream.queriesOf('a')[1]).toMatchObject({ start: at(70), end: null })
+      await probe.run.close()
+    }))
+
+  test('P5: child records of a broken query are no evidence for the end of the next one', () =>
+    simulate(async (clock) => {
+      const left = children(50, { left: ['a'] })
+      const right = children(50, { right: ['a'] })
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [[part(left), broken()], ['end'], [part(left), part(right), 'end']],
+      })
+      const probe = new Probe(clock, stream)
+      await probe.until(async () => (await probe.states()).a === 'FINISHED')
+      expect(stream.queriesOf('a')).toHaveLength(3)
+      expect(await probe.states()).toMatchObject({ left: expect.anything(), right: expect.anything() })
+      await probe.run.close()
+    }))
+
+  test('P5: a query that is continued by its resume token keeps the child records it has seen', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [
+          [resumable(data(10, 'one'), children(50, { left: ['a'] })), broken()],
+          [part(children(50, { right: ['a'] })), 'end'],
+        ],
+      })
+      const probe = new Probe(clock, stream)
+      await probe.until(() => stream.tokens.includes('left') && stream.tokens.includes('right'))
+      expect(stream.queriesOf('a')[1]!.resumeToken).toBeDefined()
+      expect(await probe.states()).toMatchObject({ a: 'FINISHED' })
+      await probe.run.close()
+    }))
+
+  test("P5: the user's end is reached only when something past it arrives", () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [
+          [part(data(40, 'before'), heartbeat(50)), 'end'],
+          [part(data(50, 'at the end')), 'end'],
+          [part(data(51, 'behind')), 'silence'],
+        ],
+      })
+      const probe = new Probe(clock, stream, { source: { end: at(50) } })
+      await probe.ended
+      expect(probe.ids).toEqual(['before', 'at the end'])
+      expect(stream.queriesOf('a').map(({ start, end }) => [start, end])).toEqual([
+        [at(0), null],
+        [at(50), null],
+        [at(50), null],
+      ])
+      expect(await probe.states()).toEqual({ root: 'FINISHED', a: 'FINISHED' })
+      expect(stream.open).toBe(0)
+      await probe.run.close()
+    }))
+
+  test.each([
+    ['a heartbeat', part(heartbeat(51))],
+    ['a child record', part(children(51, { late: ['a'] }))],
+  ])('P5: %s past the end ends the partition, and what begins behind it is not read', (_, past) =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, { root: roots('a'), a: [[part(data(40, 'before')), past, 'silence']] })
+      const probe = new Probe(clock, stream, { source: { end: at(50) } })
+      await probe.ended
+      expect(probe.ids).toEqual(['before'])
+      expect(await probe.states()).toEqual({ root: 'FINISHED', a: 'FINISHED' })
+      expect((await (await probe.table()).get('a'))?.watermark).toBe(at(50))
+      await probe.run.close()
+    }),
+  )
+
+  test('a query with a resume token is continued, and the repeated tail is dropped', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [
+          [resumable(data(10, 'one'), data(20, 'two', ['x', 'y']), data(20, 'three')), broken()],
+          [part(data(10, 'one'), data(20, 'two', ['x', 'y']), data(20, 'three'), data(20, 'four'), data(30, 'five'))],
+        ],
+      })
+      const probe = new Probe(clock, stream)
+      await probe.until(() => probe.ids.includes('five'))
+      expect(probe.ids).toEqual(['one', 'two', 'two', 'three', 'four', 'five'])
+      expect(stream.queriesOf('a')[1]).toMatchObject({ start: at(0), resumeToken: Buffer.from('3') })
+      await probe.run.close()
+    }))
+
+  test('a query that broke before its first part is not continued by an older resume token', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [[resumable(data(10, 'one')), broken()], [broken()], [part(data(20, 'two'))]],
+      })
+      const probe = new Probe(clock, stream)
+      await probe.until(() => probe.ids.includes('two'))
+      expect(stream.queriesOf('a').map(({ start, resumeToken }) => [start, resumeToken !== undefined])).toEqual([
+        [at(0), false],
+        [at(0), true],
+        [at(10), false],
+      ])
+      await probe.run.close()
+    }))
+
+  test('a silent stream is cut and read again', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [[part(data(10, 'one')), 'silence'], [part(data(20, 'two'))]],
+      })
+      const started = clock.now()
+      const probe = new Probe(clock, stream, { source: { heartbeatMs: 2000 } })
+      await probe.until(() => probe.ids.includes('two'))
+      expect(clock.now() - started).toBeGreaterThanOrEqual(3 * 2000)
+      expect(clock.now() - started).toBeLessThan(4 * 2000)
+      expect(probe.warnings.map(({ message }) => message)).toEqual(['the stream went silent and is read again'])
+      await probe.run.close()
+    }))
+
+  test('P7: back-pressure of an hour is not mistaken for silence', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [[part(data(10, 'one'), data(20, 'two')), part(data(30, 'three'))]],
+      })
+      const options = { acksAll: false, limits: { maxInFlight: 1, maxInFlightBytes: 1e6 }, settleTimeoutMs: 0 }
+      const probe = new Probe(clock, stream, options)
+      await probe.until(() => probe.taken.length === 1)
+      await sleep(clock, 3_600_000)
+      expect(probe.ids).toEqual(['one'])
+      expect(stream.queriesOf('a')).toHaveLength(1)
+      expect(stream.pulled).toBe(2) // the root's and the first of the partition
+
+      for (const name of ['one', 'two', 'three']) {
+        await probe.until(() => probe.ids.includes(name))
+        probe.delivery(name).ack()
+      }
+      expect(probe.run.status().rereads).toBe(0)
+      await probe.run.close()
+    }))
+
+  test('an error that no retry can cure stops the run and names the partition', () =>
+    simulate(async (clock) => {
+      const denied = new SourceError('PERMISSION_DENIED', { partition: 'a', retryable: false })
+      const stream = new ScriptedStream(clock, { root: roots('a', 'b'), a: [[part(data(10, 'one')), { error: denied }]] })
+      const probe = new Probe(clock, stream)
+      await expect(probe.ended).rejects.toBe(denied)
+      expect(denied).toMatchObject({ code: 'SOURCE_READ', partition: 'a' })
+      await probe.run.close()
+      expect(stream.open).toBe(0)
+      expect(stream.queriesOf('a')).toHaveLength(1)
+    }))
+
+  test('waits between tries grow while nothing comes, and begin anew after progress', () =>
+    simulate(async (clock) => {
+      const times: number[] = []
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [...Array.from({ length: 6 }, () => [broken()]), [part(data(10, 'one')), broken()], [broken()], ['silence']],
+      })
+      const probe = new Probe(clock, stream)
+      let seen = 0
+      await probe.until(() => {
+        if (stream.queriesOf('a').length > seen) times.push(clock.now())
+        seen = stream.queriesOf('a').length
+        return seen === 9
+      })
+      const waits = times.slice(1).map((time, index) => time - times[index]!)
+      expect(waits[5]).toBeGreaterThan(10 * waits[0]!)
+      expect(waits[6]).toBeLessThan(2 * waits[0]!)
+      await probe.run.close()
+    }))
+
+  test('P7: one slow delivery bounds how far reading runs ahead of it', () =>
+    simulate(async (clock) => {
+      const records = Array.from({ length: 6000 }, (_, n) => data(10 + n, `r${n}`))
+      const stream = new ScriptedStream(clock, { root: roots('a'), a: [[part(...records)]] })
+      const probe = new Probe(clock, stream, { acksAll: false, settleTimeoutMs: 0 })
+      await probe.until(() => probe.taken.length > 0)
+      let acked = 1 // all but the first
+      for (let rounds = 0; rounds < 20; rounds++) {
+        for (; acked < probe.taken.length; acked++) probe.taken[acked]!.ack()
+        await sleep(clock, 10)
+      }
+      expect(probe.taken).toHaveLength(4000) // four times maxInFlight
+      probe.taken[0]!.ack()
+      await probe.until(() => probe.taken.length > 4000)
+      await probe.run.close()
+    }))
+
+  test("delivers a row at a time by default, and a whole record with unit 'record'", () =>
+    simulate(async (clock) => {
+      const script = { root: roots('a'), a: [[part(data(10, 'one', ['x', 'y']))]] }
+      const rows = new Probe(clock, new ScriptedStream(clock, script))
+      await rows.until(() => rows.taken.length === 2)
+      expect(rows.taken.map(({ id, key }) => [id, key])).toEqual([
+        ['one/00000000/0', 'Orders{"Id":"x"}'],
+        ['one/00000000/1', 'Orders{"Id":"y"}'],
+      ])
+      const [first, second] = rows.taken
+      expect(first!.value.record).toBe(second!.value.record)
+      await rows.run.close()
+
+      const records = new Probe(clock, new ScriptedStream(clock, script), { source: { unit: 'record' } })
+      await records.until(() => records.taken.length === 1)
+      expect(records.taken[0]).toMatchObject({ id: 'one/00000000', key: 'a', value: { tableName: 'Orders' } })
+      await records.run.close()
+    }))
+})

@@ -1,0 +1,274 @@
+import { describe, expect, test } from 'vitest'
+import { sleep } from '../../../src/core/clock.ts'
+import { StoreError } from '../../../src/core/errors.ts'
+import { memoryPartitionStore } from '../../../src/stores/index.ts'
+import {
+  at,
+  children,
+  data,
+  heartbeat,
+  Probe,
+  part,
+  roots,
+  ScriptedStream,
+  simulate,
+  withTable,
+} from './scripted-stream.ts'
+
+describe('PartitionSupervisor', () => {
+  test('P4: a child of a merge waits for both parents', () =>
+    simulate(async (clock) => {
+      const merge = part(children(50, { merged: ['a', 'b'] }))
+      const b = Promise.withResolvers<void>()
+      const stream = new ScriptedStream(clock, {
+        root: roots('a', 'b'),
+        a: [[merge, 'end']],
+        b: [[{ until: b.promise }, part(data(40, 'of b')), merge, 'end']],
+        merged: [[part(data(60, 'of the child'))]],
+      })
+      const probe = new Probe(clock, stream)
+      await probe.until(async () => (await probe.states()).a === 'FINISHED')
+      expect(await probe.states()).toMatchObject({ merged: 'CREATED', b: 'RUNNING' })
+      expect(stream.tokens).not.toContain('merged')
+
+      b.resolve()
+      await probe.until(() => probe.ids.includes('of the child'))
+      expect(probe.ids).toEqual(['of b', 'of the child'])
+      expect(stream.queriesOf('merged')[0]!.start).toBe(at(50))
+      await probe.run.close()
+    }))
+
+  test('P4: a child waits for a parent that is announced later than itself', () =>
+    simulate(async (clock) => {
+      const b = Promise.withResolvers<void>()
+      const stream = new ScriptedStream(clock, {
+        root: roots('a', 'b'),
+        a: [[part(children(50, { merged: ['a', 'late'] })), 'end']],
+        b: [[{ until: b.promise }, part(children(30, { late: ['b'] })), 'end']],
+        late: [[part(data(45, 'of the late parent')), part(children(50, { merged: ['a', 'late'] })), 'end']],
+        merged: [[part(data(60, 'of the child'))]],
+      })
+      const probe = new Probe(clock, stream)
+      await probe.until(async () => (await probe.states()).a === 'FINISHED')
+      await sleep(clock, 1000)
+      expect(stream.tokens).not.toContain('merged')
+      b.resolve()
+      await probe.until(() => probe.ids.includes('of the child'))
+      expect(probe.ids).toEqual(['of the late parent', 'of the child'])
+      await probe.run.close()
+    }))
+
+  test('P4: a child waits until the last delivery of its parent is settled', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [[part(data(10, 'one'), data(20, 'two')), part(children(50, { child: ['a'] })), 'end']],
+      })
+      const probe = new Probe(clock, stream, { acksAll: false })
+      await probe.until(async () => 'child' in (await probe.states()) && probe.taken.length === 2)
+      probe.delivery('two').ack()
+      await sleep(clock, 5000)
+      expect(await probe.states()).toMatchObject({ a: 'RUNNING', child: 'CREATED' })
+      expect((await (await probe.table()).get('a'))!.watermark < at(20)).toBe(true)
+      expect(stream.tokens).not.toContain('child')
+
+      probe.delivery('one').ack()
+      await probe.until(() => stream.tokens.includes('child'))
+      expect(await probe.states()).toMatchObject({ a: 'FINISHED' })
+      await probe.run.close()
+    }))
+
+  test('P4: after a restart a child waits for what its parent delivered and nobody settled', () =>
+    simulate(async (clock) => {
+      const script = {
+        root: roots('a'),
+        a: [[part(data(10, 'one')), part(children(50, { child: ['a'] })), 'end']],
+      }
+      const first = new Probe(clock, new ScriptedStream(clock, script), { acksAll: false })
+      await first.until(async () => 'child' in (await first.states()) && first.taken.length === 1)
+      await first.run.close()
+
+      const stream = new ScriptedStream(clock, script)
+      const second = new Probe(clock, stream, { acksAll: false, store: first.store, owner: 'second' })
+      await second.until(() => second.taken.length === 1)
+      await sleep(clock, 1000)
+      expect(stream.tokens).toEqual(['a'])
+      second.delivery('one').ack()
+      await second.until(() => stream.tokens.includes('child'))
+      await second.run.close()
+    }))
+
+  test.each(['late', 'lost'] as const)('P1: children are stored before their parent ends, also when the answer is %s', (how) =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [[part(data(10, 'one'), heartbeat(40)), part(children(50, { child: ['a'] })), 'end']],
+        child: [[part(data(60, 'two'))]],
+      })
+      const answered = Promise.withResolvers<void>()
+      const store = withTable(memoryPartitionStore({ clock }), (table) => {
+        let isLost = false
+        return {
+          async addChildren(parent, ownership, rows, leaseMs) {
+            if (parent === 'root') return table.addChildren(parent, ownership, rows, leaseMs)
+            if (how === 'late') await answered.promise
+            const inserted = await table.addChildren(parent, ownership, rows, leaseMs)
+            if (how === 'late' || isLost) return inserted
+            isLost = true
+            throw new StoreError('the answer is lost', { retryable: true })
+          },
+        }
+      })
+      const probe = new Probe(clock, stream, { store })
+      if (how === 'late') {
+        await probe.until(() => probe.taken.length === 1)
+        await sleep(clock, 5000)
+        const { state, watermark } = (await (await probe.table()).get('a'))!
+        expect({ state, watermark }).toEqual({ state: 'RUNNING', watermark: at(40) })
+        answered.resolve()
+      }
+      await probe.until(() => probe.ids.includes('two'))
+      expect(probe.ids).toEqual(['one', 'two'])
+      expect(stream.queriesOf('child')).toHaveLength(1)
+      await probe.run.close()
+    }),
+  )
+
+  test('when all partitions are finished, the next run ends at once and makes no new root', () =>
+    simulate(async (clock) => {
+      const script = { root: roots('a'), a: [[part(data(10, 'one'), heartbeat(60))]] }
+      const first = new Probe(clock, new ScriptedStream(clock, script), { source: { end: at(50) } })
+      await first.ended
+      await first.run.close()
+
+      const stream = new ScriptedStream(clock, script)
+      const second = new Probe(clock, stream, { source: { end: at(50) }, store: first.store, owner: 'second' })
+      await second.ended
+      expect(second.taken).toEqual([])
+      expect(stream.queries).toEqual([])
+      expect(await second.states()).toEqual({ root: 'FINISHED', a: 'FINISHED' })
+      await second.run.close()
+    }))
+
+  test('maxPartitions reads so many at a time, and the others wait their turn in order', () =>
+    simulate(async (clock) => {
+      const end = (token: string): Promise<void> => gates[token]!.promise
+      const gates: Record<string, PromiseWithResolvers<void>> = {
+        a: Promise.withResolvers(),
+        b: Promise.withResolvers(),
+        c: Promise.withResolvers(),
+      }
+      const ending = (token: string) => [[{ until: end(token) }, part(heartbeat(99))]]
+      const stream = new ScriptedStream(clock, {
+        root: roots('a', 'b', 'c', 'd'),
+        a: ending('a'),
+        b: ending('b'),
+        c: ending('c'),
+        d: [[part(heartbeat(99))]],
+      })
+      const probe = new Probe(clock, stream, { source: { maxPartitions: 2, end: at(50) } })
+      await probe.until(() => stream.open === 2)
+      await sleep(clock, 1000)
+      expect(stream.tokens).toEqual(['root', 'a', 'b'])
+      gates.b!.resolve()
+      await probe.until(() => stream.tokens.length === 4)
+      expect(stream.tokens.at(-1)).toBe('c')
+      expect(stream.open).toBe(2)
+      gates.a!.resolve()
+      gates.c!.resolve()
+      await probe.ended
+      expect(stream.tokens).toEqual(['root', 'a', 'b', 'c', 'd'])
+      await probe.run.close()
+    }))
+
+  test('P8: announced partitions hold the low watermark', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a', 'b'),
+        a: [[part(children(50, { merged: ['a', 'b'] })), 'end']],
+        b: [[part(heartbeat(80))]],
+      })
+      const probe = new Probe(clock, stream)
+      await probe.until(async () => (await probe.states()).a === 'FINISHED')
+      await probe.until(() => probe.run.status().partitions.find(({ token }) => token === 'b')?.watermark === at(80))
+      expect(probe.run.status().lowWatermark).toBe(at(50))
+      await probe.run.close()
+    }))
+
+  test('P10: two runs on one store: the second stands by, names the holder, and takes over when the first is closed', () =>
+    simulate(async (clock) => {
+      const script = { root: roots('a'), a: [[part(data(10, 'one'))], [part(data(10, 'one'), data(20, 'two'))]] }
+      const stream = new ScriptedStream(clock, script)
+      const first = new Probe(clock, stream)
+      await first.until(() => first.taken.length === 1)
+      const second = new Probe(clock, stream, { store: first.store, owner: 'second' })
+      await second.until(() => second.run.status().standbyFor !== undefined)
+      expect(second.run.status().standbyFor).toBe('probe')
+      await sleep(clock, 60_000)
+      expect(stream.queriesOf('a')).toHaveLength(1)
+
+      await first.run.close()
+      await second.until(() => second.taken.length === 1)
+      expect(second.ids).toEqual(['two'])
+      expect(second.run.status().standbyFor).toBeUndefined()
+      await second.run.close()
+    }))
+
+  test('P10: with keepLeases the next run waits until they run out', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, { root: roots('a') })
+      const first = new Probe(clock, stream, { leaseMs: 10_000 })
+      await first.until(() => stream.tokens.includes('a'))
+      await first.run.close({ keepLeases: true })
+      const closedAtMs = clock.now()
+      const second = new Probe(clock, stream, { store: first.store, owner: 'second' })
+      await second.until(() => stream.queriesOf('a').length === 2)
+      expect(clock.now() - closedAtMs).toBeGreaterThanOrEqual(10_000)
+      await second.run.close()
+    }))
+
+  test("P10: onHeld 'exit' fails at once and names the holder", () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, { root: roots('a') })
+      const first = new Probe(clock, stream)
+      await first.until(() => stream.tokens.includes('a'))
+      const second = new Probe(clock, stream, { store: first.store, owner: 'second', onHeld: 'exit' })
+      await expect(second.ended).rejects.toMatchObject({
+        code: 'ENVIRONMENT',
+        message: expect.stringContaining('already run by probe'),
+      })
+      await second.run.close()
+      await first.run.close()
+    }))
+
+  test('P10: a run whose partition was taken over stops with STORE_CONFLICT and changes nothing', () =>
+    simulate(async (clock) => {
+      const beats = Array.from({ length: 50 }, (_, n) => ({ afterMs: 1000, part: part(heartbeat(10 + n)) }))
+      const stream = new ScriptedStream(clock, { root: roots('a'), a: [beats] })
+      const probe = new Probe(clock, stream)
+      await probe.until(() => stream.tokens.includes('a'))
+      const table = await probe.table()
+      await table.release('probe')
+      await table.claim('other', 1e9)
+      const before = await table.list()
+      await expect(probe.ended).rejects.toMatchObject({ name: 'StoreError', code: 'STORE_CONFLICT' })
+      await expect(probe.run.close()).rejects.toMatchObject({ code: 'STORE_CONFLICT' })
+      expect(await table.list()).toEqual(before)
+    }))
+
+  test('a store that fails for a while is tried again', () =>
+    simulate(async (clock) => {
+      let failures = 5
+      const store = withTable(memoryPartitionStore({ clock }), (table) => ({
+        async advance(...args) {
+          if (failures-- > 0) throw new StoreError('down', { retryable: true })
+          return await table.advance(...args)
+        },
+      }))
+      const stream = new ScriptedStream(clock, { root: roots('a'), a: [[part(data(10, 'one'))]] })
+      const probe = new Probe(clock, stream, { store })
+      await probe.until(() => probe.taken.length === 1)
+      expect(probe.warnings.some(({ message }) => message.includes('partition store failed'))).toBe(true)
+      await probe.run.close()
+    }))
+})
