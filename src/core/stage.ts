@@ -32,6 +32,11 @@ export function isMark(item: Delivery<unknown> | Mark): item is Mark {
 export class Stage<T> extends AsyncIterableX<Item<T>> {
   readonly #open: (signal: AbortSignal) => AsyncIterable<Chunk<T>>
 
+  /** ix answers `instanceof` by a tag that all of its streams have; here it means what it says. */
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    return Function.prototype[Symbol.hasInstance].call(Stage, value)
+  }
+
   constructor(open: (signal: AbortSignal) => AsyncIterable<Chunk<T>>) {
     super()
     this.#open = open
@@ -97,7 +102,8 @@ export function operator<T, U>(
 ): Operator<T, U> {
   return (source) =>
     new Stage(async function* (signal) {
-      for await (const item of transform(itemsOf(source, signal), signal)) yield [item]
+      const items = { [Symbol.asyncIterator]: () => asStage(source)[Symbol.asyncIterator](signal) }
+      for await (const item of transform(items, signal)) yield [item]
     })
 }
 
@@ -105,20 +111,54 @@ export function operator<T, U>(
 export function chunkOperator<T, U>(
   transform: (source: AsyncIterable<Chunk<T>>, signal: AbortSignal) => AsyncIterable<Chunk<U>>,
 ): Operator<T, U> {
-  return (source) => new Stage((signal) => transform(chunksOf(source, signal), signal))
+  return (source) => new Stage((signal) => transform(asStage(source).chunks(signal), signal))
 }
 
-/** The items of any stream in arrays; single-item arrays if it is not one of ours. */
-export function chunksOf<T>(source: AsyncIterable<Item<T>>, signal: AbortSignal): AsyncIterable<Chunk<T>> {
-  if (source instanceof Stage) return (source as Stage<T>).chunks(signal)
-  return (async function* () {
-    for await (const item of source) yield [item]
-  })()
+/** A stage of any stream of items: in arrays, ended by a signal. The stream itself if it is a stage already. */
+export function asStage<T>(source: AsyncIterable<Item<T>>): Stage<T> {
+  if (source instanceof Stage) return source as Stage<T>
+  return new Stage((signal) => readForeign(source, signal))
 }
 
-function itemsOf<T>(source: AsyncIterable<Item<T>>, signal: AbortSignal): AsyncIterable<Item<T>> {
-  if (!(source instanceof Stage)) return source
-  return { [Symbol.asyncIterator]: () => (source as Stage<T>)[Symbol.asyncIterator](signal) }
+/**
+ * Single items of a source that may not know about signals: an abort ends a pending read at once, and the source is
+ * closed without waiting for an answer that perhaps never comes.
+ */
+async function* readForeign<T>(
+  source: AsyncIterable<Item<T>>,
+  signal: AbortSignal,
+): AsyncGenerator<Chunk<T>, void, undefined> {
+  signal.throwIfAborted()
+  const items = (source as SignalledIterable<T>)[Symbol.asyncIterator](signal)
+  let state: 'between reads' | 'reading' | 'exhausted' = 'between reads'
+  let endRead: (reason: unknown) => void = () => undefined
+  const onAbort = (): void => endRead(signal.reason)
+  signal.addEventListener('abort', onAbort, { once: true })
+  try {
+    for (;;) {
+      signal.throwIfAborted()
+      state = 'reading'
+      const next = await new Promise<IteratorResult<Item<T>>>((resolve, reject) => {
+        endRead = reject
+        items.next().then(resolve, (error: unknown) => {
+          state = 'exhausted'
+          reject(error)
+        })
+      })
+      state = next.done ? 'exhausted' : 'between reads'
+      if (next.done) return
+      yield [next.value]
+    }
+  } finally {
+    signal.removeEventListener('abort', onAbort)
+    if (state === 'reading') items.return?.()?.catch(() => undefined)
+    if (state === 'between reads') await items.return?.()
+  }
+}
+
+/** As ix has it; other sources ignore the argument. */
+interface SignalledIterable<T> {
+  [Symbol.asyncIterator](signal: AbortSignal): AsyncIterator<Item<T>>
 }
 
 const neverAborted: AbortSignal = new AbortController().signal

@@ -13,16 +13,19 @@ export const MAX_TIMESTAMP: CommitTimestamp = '9999-12-31T23:59:59.999999999Z'
  * Accepts offsets and fewer digits, as the PostgreSQL dialect sends them.
  */
 export function parseTimestamp(text: string): CommitTimestamp {
-  if (NORMAL.test(text)) return text
   const match = RFC3339.exec(text)
   if (!match) {
     throw new ConfigError(`timestamp must be RFC 3339 with at most nine fraction digits, got ${JSON.stringify(text)}`)
   }
-  const [, dateTime, fraction = '', offset] = match
+  const [, date, time, fraction = '', offset] = match
   // Whole seconds only pass through Date, which holds them exactly; the fraction never does.
-  const seconds = Date.parse(`${dateTime}${offset === 'z' ? 'Z' : offset}`) / 1000
-  if (Number.isNaN(seconds)) throw new ConfigError(`timestamp is not a time that exists: ${JSON.stringify(text)}`)
-  return `${new Date(seconds * 1000).toISOString().slice(0, 19)}.${fraction.padEnd(9, '0')}Z`
+  const local = Date.parse(`${date}T${time}Z`)
+  const utc = offset === 'Z' || offset === 'z' ? local : Date.parse(`${date}T${time}${offset}`)
+  const exists = !Number.isNaN(local) && isoSeconds(local) === `${date}T${time}`
+  if (!exists || utc < MIN_MS || utc > MAX_MS) {
+    throw new ConfigError(`timestamp is not a time that exists: ${JSON.stringify(text)}`)
+  }
+  return `${isoSeconds(utc)}.${fraction.padEnd(9, '0')}Z`
 }
 
 /** A time of this machine's clock. */
@@ -48,5 +51,10 @@ export function timestampToMs(timestamp: CommitTimestamp): number {
 }
 
 const NANOS_PER_SECOND = 1_000_000_000n
-const NORMAL = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z$/
-const RFC3339 = /^(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)$/
+const MIN_MS = Date.parse('0001-01-01T00:00:00Z')
+const MAX_MS = Date.parse('9999-12-31T23:59:59Z')
+const RFC3339 = /^(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)$/
+
+function isoSeconds(ms: number): string {
+  return new Date(ms).toISOString().slice(0, 19)
+}

@@ -96,8 +96,9 @@ class BatchRun<T> implements Holder<T> {
     this.#outlet.end()
   }
 
-  close(): void {
+  close(): Promise<void> {
     this.#timer?.cancel()
+    return Promise.resolve()
   }
 
   #addMark(mark: Mark): void {

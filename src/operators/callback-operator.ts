@@ -4,7 +4,6 @@ import type { Clock } from '../core/clock.ts'
 import { callback, knownKeys } from '../core/options.ts'
 import { type Chunk, chunkOperator, type Item, isMark, type Operator } from '../core/stage.ts'
 import type { Delivery } from '../core/types.ts'
-import { asStage } from './as-stage.ts'
 
 /** Options of the operators that call back without waiting. */
 export interface CallbackOptions {
@@ -25,12 +24,11 @@ export function callbackOperator<T, R, U>(
   callback(name, 'callback', work)
   knownKeys(name, options, ['clock'])
   const { clock } = options
-  const apply = chunkOperator<T, U>((source, signal) => {
+  return chunkOperator<T, U>((source, signal) => {
     const tryAgain = (delivery: Delivery<T>, thrown: unknown): Promise<Attempted<R>> =>
       attemptAgain(name, delivery, work, thrown, signal, clock)
     return new CallbackIteration(source[Symbol.asyncIterator](), work, put, tryAgain)
   })
-  return (source) => apply(asStage(source))
 }
 
 /**

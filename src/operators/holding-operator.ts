@@ -1,8 +1,7 @@
 /** For operators that hold values for a while: reads the source in the background while what is ready leaves. */
 import { BoundedQueue } from '../core/bounded-queue.ts'
 import { ClosedError } from '../core/errors.ts'
-import { type Chunk, type Item, type Mark, type Operator, Stage } from '../core/stage.ts'
-import { asStage } from './as-stage.ts'
+import { asStage, type Chunk, type Item, type Mark, type Operator, Stage } from '../core/stage.ts'
 
 /** What an operator does with the items it holds, in one iteration. */
 export interface Holder<T> {
@@ -12,8 +11,8 @@ export interface Holder<T> {
   add(item: Item<T>): Promise<void> | undefined
   /** Nothing more will come: calls `outlet.end()` once the rest has left. */
   sourceEnded(): void
-  /** The iteration is over, for whatever reason. */
-  close(): void
+  /** The iteration is over, for whatever reason. Resolves when nothing is at work any more. */
+  close(): Promise<void>
 }
 
 /** Makes an operator whose results leave while the source is idle. `open` is called anew for every iteration. */
@@ -103,12 +102,15 @@ async function* hold<T, U>(
   signal.addEventListener('abort', relayAbort, { once: true })
   const holder = open(outlet)
   const reader = new Reader(source, holder, outlet)
+  let hasEnded = false
   try {
     for (let chunk = await outlet.take(); chunk !== undefined; chunk = await outlet.take()) yield chunk
+    hasEnded = true
   } finally {
     signal.removeEventListener('abort', relayAbort)
-    holder.close()
+    if (!hasEnded) outlet.stop(new ClosedError('the consumer of the stream stopped before its end'))
     await reader.close()
+    await holder.close()
   }
 }
 
@@ -127,10 +129,9 @@ class Reader<T> {
     this.#ended = this.#run().catch((error: unknown) => outlet.fail(error))
   }
 
-  /** Stops what is still at work and closes the source. */
+  /** Closes the source. */
   async close(): Promise<void> {
     if (this.#isExhausted) return
-    this.#outlet.stop(new ClosedError('the consumer of the stream stopped before its end'))
     try {
       await this.#ended // a pending read ends with the signal
       await this.#chunks.return?.()

@@ -36,7 +36,7 @@ export interface ParMapContext {
  * Passes on what `fn` returns or resolves to, with the same duty, running at most `concurrency` callbacks at a time.
  * Order is as `order` says. Holds at most twice `concurrency` values and reads no further while results are not taken.
  * A failing `fn` is tried again in place, so order holds, or given up as the error policy says. When the stream stops
- * early, the signal is aborted and what is unfinished stays unsettled.
+ * early, the signal is aborted, running callbacks are waited for, and what is unfinished stays unsettled.
  * @example changes.pipe(parMap(async (change, { signal }) => enrich(change, signal), { concurrency: 32 }))
  */
 export function parMap<T, U>(
@@ -83,6 +83,10 @@ class ParallelRun<T, U> implements Holder<T> {
   #lastWaiting: Job<T, U> | undefined
   #running = 0
 
+  // Callbacks that have not returned, also after the end of the iteration.
+  #atWork = 0
+  #onIdle: (() => void) | undefined
+
   readonly #lastOfKey = new Map<string, Job<T, U>>()
   #hasSourceEnded = false
 
@@ -114,8 +118,12 @@ class ParallelRun<T, U> implements Holder<T> {
     if (this.#open === 0) this.#outlet.end()
   }
 
-  close(): void {
-    // Callbacks have the outlet's signal, and what they still return is dropped: nothing to free.
+  /** Callbacks have the outlet's signal. They are waited for, so that none goes on while the next run begins. */
+  close(): Promise<void> {
+    if (this.#atWork === 0) return Promise.resolve()
+    return new Promise((resolve) => {
+      this.#onIdle = resolve
+    })
   }
 
   #addMark(mark: Mark): void {
@@ -167,11 +175,23 @@ class ParallelRun<T, U> implements Holder<T> {
       const { partition } = job.delivery
       const work = (value: T, tries: number): U | PromiseLike<U> =>
         this.#fn(value, { signal, partition, attempt: tries })
+      this.#atWork++
       attempt('parMap', job.delivery, work, signal, this.#clock).then(
-        (attempted) => this.#finish(job, attempted),
-        (error: unknown) => this.#outlet.fail(error),
+        (attempted) => {
+          this.#returned()
+          this.#finish(job, attempted)
+        },
+        (error: unknown) => {
+          this.#returned()
+          this.#outlet.fail(error)
+        },
       )
     }
+  }
+
+  #returned(): void {
+    this.#atWork--
+    if (this.#atWork === 0) this.#onIdle?.()
   }
 
   #finish(job: Job<T, U>, attempted: Attempted<U>): void {

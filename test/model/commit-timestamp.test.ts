@@ -42,7 +42,7 @@ describe('parseTimestamp', () => {
   })
 
   // These fail: such times are taken today, as another day or as text that is no time at all.
-  test.fails.each([
+  test.each([
     '2026-02-30T00:00:00Z',
     '2026-02-30T00:00:00.000000000Z',
     '2026-13-01T00:00:00.000000000Z',

@@ -215,8 +215,8 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
 
   bug('P11', 'last checkpoint skipped', {
     file: SOURCE_RUN,
-    find: '      await this.#checkpoint()\n      if (!keepLeases)',
-    replace: '      if (!keepLeases)',
+    find: '      await this.#persist(() => this.#checkpoint())\n',
+    replace: '',
   }),
   bug('P11', 'drain does not wait for the lanes', {
     file: RUN_PIPELINE,

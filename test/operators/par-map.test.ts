@@ -208,26 +208,30 @@ describe('parMap', () => {
     expect(source.origin.settlements.size).toBe(0)
   })
 
-  test('an early stop does not wait for a callback that ignores the signal', async () => {
+  test('P3: an early stop waits for running callbacks, so that none goes on behind the next run', async () => {
     const source = new RecordingSource({ values: [0, 1] })
-    const work = (value: number): Promise<number> | number => (value === 0 ? 0 : new Promise(() => undefined))
+    let hasReturned = false
+    const work = async (value: number, { signal }: ParMapContext): Promise<number> => {
+      if (value === 0) return 0
+      await new Promise((resolve) => signal.addEventListener('abort', resolve))
+      await settled()
+      hasReturned = true
+      return 1
+    }
     for await (const _ of source.stage.pipe(parMap(work, { concurrency: 2 }))) break
+    expect(hasReturned).toBe(true)
     expect(source.closed).toBe(1)
   })
 
   test('starts nothing more when a callback ends after an early stop', async () => {
     const started: number[] = []
-    let finish: () => void = () => undefined
     const source = new RecordingSource({ values: range(10), chunkSize: 10 })
-    const work = (value: number): Promise<void> | undefined => {
+    const work = (value: number, { signal }: ParMapContext): Promise<unknown> | undefined => {
       started.push(value)
       if (value === 0) return undefined
-      return new Promise((resolve) => {
-        finish = resolve
-      })
+      return new Promise((resolve) => signal.addEventListener('abort', resolve))
     }
     for await (const _ of source.stage.pipe(parMap(work, { concurrency: 1 }))) break
-    finish()
     await settled()
     expect(started).toEqual([0, 1])
   })
@@ -296,9 +300,9 @@ describe('parMap', () => {
     const clock = new RecordingClock()
     const started: number[] = []
     const source = new RecordingSource({ values: range(1000), key: (value) => (value === 7 ? 'other' : 'busy') })
-    const work = (value: number): Promise<void> => {
+    const work = (value: number, { signal }: ParMapContext): Promise<void> => {
       started.push(value)
-      return sleep(clock, 1000)
+      return sleep(clock, 1000, signal)
     }
     const iterator = source.stage.pipe(parMap(work, { concurrency: 4, clock }))[Symbol.asyncIterator]()
     const first = iterator.next()

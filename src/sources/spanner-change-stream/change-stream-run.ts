@@ -41,7 +41,6 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
   #supervisor: PartitionSupervisor | undefined
   #reading: Promise<void> = Promise.resolve()
   #closing: Promise<void> | undefined
-  #isDraining = false
 
   #tick: Timer | undefined
   #ticking: Promise<void> = Promise.resolve()
@@ -62,7 +61,6 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
   }
 
   drain(): void {
-    this.#isDraining = true
     if (this.#supervisor === undefined) this.#opening.abort(DRAINED)
     else this.#supervisor.drain(DRAINED)
   }
@@ -148,7 +146,8 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
     const { store, pipeline, owner, leaseMs, onHeld, clock, random, logger } = this.#context
     await client.describe(this.#opening.signal)
     this.#table = await store.open(pipeline)
-    if (this.#isDraining) throw DRAINED
+    // A drain or close meanwhile found no supervisor to stop.
+    this.#opening.signal.throwIfAborted()
     this.#renewedAtMs = clock.now()
     this.#supervisor = new PartitionSupervisor({
       table: this.#table,

@@ -1,9 +1,10 @@
 /** From a row of the read function in the GoogleSQL dialect to plain records. */
 import { SourceError } from '../../core/errors.ts'
-import { parseTimestamp } from '../../model/commit-timestamp.ts'
+import { type CommitTimestamp, parseTimestamp } from '../../model/commit-timestamp.ts'
 import type {
   ChangeStreamRecord,
   ColumnType,
+  ColumnTypeCode,
   DataChangeRecord,
   Mod,
   ModType,
@@ -75,7 +76,7 @@ function decodeData(struct: WireValue, partitionToken: string, layout: RecordLay
   })
   const record: DataChangeRecord = {
     partitionToken,
-    commitTimestamp: parseTimestamp(text(field('commit_timestamp'))),
+    commitTimestamp: time(field('commit_timestamp')),
     recordSequence: text(field('record_sequence')),
     serverTransactionId: text(field('server_transaction_id')),
     isLastRecordInTransactionInPartition: flag(field('is_last_record_in_transaction_in_partition')),
@@ -96,7 +97,7 @@ function decodeColumnType(struct: WireValue, layout: RecordLayout): ColumnType {
   const field = fieldsOf(struct, layout.columnType)
   return {
     name: text(field('name')),
-    type: JSON.parse(text(field('type'))),
+    type: parsed(text(field('type'))) as ColumnTypeCode,
     isPrimaryKey: flag(field('is_primary_key')),
     ordinalPosition: Number(text(field('ordinal_position'))),
   }
@@ -105,7 +106,7 @@ function decodeColumnType(struct: WireValue, layout: RecordLayout): ColumnType {
 function decodeHeartbeat(struct: WireValue, layout: RecordLayout): ChangeStreamRecord {
   return {
     kind: 'heartbeat',
-    record: { timestamp: parseTimestamp(text(fieldsOf(struct, layout.heartbeat)('timestamp'))) },
+    record: { timestamp: time(fieldsOf(struct, layout.heartbeat)('timestamp')) },
   }
 }
 
@@ -114,7 +115,7 @@ function decodeChildren(struct: WireValue, layout: RecordLayout): ChangeStreamRe
   return {
     kind: 'children',
     record: {
-      startTimestamp: parseTimestamp(text(field('start_timestamp'))),
+      startTimestamp: time(field('start_timestamp')),
       recordSequence: text(field('record_sequence')),
       children: list(field('child_partitions')).map((child) => {
         const part = fieldsOf(child, layout.child)
@@ -147,7 +148,24 @@ function elementOf(struct: WireType | null | undefined, name: string): WireType 
 /** JSON.parse keeps keys such as `__proto__` as they are; absent sides come as an empty object or as null. */
 function row(value: WireValue | undefined): Row {
   if (typeof value?.stringValue !== 'string') return NO_VALUES
-  return (JSON.parse(value.stringValue) as Row | null) ?? NO_VALUES
+  return (parsed(value.stringValue) as Row | null) ?? NO_VALUES
+}
+
+/** Without the cause: the parser's message quotes the text, which is row content. */
+function parsed(json: string): unknown {
+  try {
+    return JSON.parse(json)
+  } catch {
+    throw malformed('a value')
+  }
+}
+
+function time(value: WireValue | undefined): CommitTimestamp {
+  try {
+    return parseTimestamp(text(value))
+  } catch {
+    throw malformed('a timestamp')
+  }
 }
 
 function list(value: WireValue | undefined): readonly WireValue[] {

@@ -46,6 +46,8 @@ export class LivePartition {
   beginReading(budget: InFlightBudget, desk: SettlementDesk): Reading {
     const from = this.checkpoint
     this.#reading?.abandon()
+    // What is forgotten a second time is to be reported a second time.
+    this.reportedId = undefined
     this.#reading = new Reading(this.token, from, budget.open(), desk)
     return this.#reading
   }

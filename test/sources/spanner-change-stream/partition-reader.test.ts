@@ -1,7 +1,19 @@
 import { describe, expect, test } from 'vitest'
 import { sleep } from '../../../src/core/clock.ts'
 import { SourceError } from '../../../src/core/errors.ts'
-import { at, broken, children, data, heartbeat, Probe, part, resumable, roots, ScriptedStream, simulate } from './scripted-stream.ts'
+import {
+  at,
+  broken,
+  children,
+  data,
+  heartbeat,
+  Probe,
+  part,
+  resumable,
+  roots,
+  ScriptedStream,
+  simulate,
+} from './scripted-stream.ts'
 
 describe('readPartition', () => {
   test('P5: a stream that merely stopped is read again from the last observed position', () =>
@@ -172,7 +184,10 @@ describe('readPartition', () => {
   test('an error that no retry can cure stops the run and names the partition', () =>
     simulate(async (clock) => {
       const denied = new SourceError('PERMISSION_DENIED', { partition: 'a', retryable: false })
-      const stream = new ScriptedStream(clock, { root: roots('a', 'b'), a: [[part(data(10, 'one')), { error: denied }]] })
+      const stream = new ScriptedStream(clock, {
+        root: roots('a', 'b'),
+        a: [[part(data(10, 'one')), { error: denied }]],
+      })
       const probe = new Probe(clock, stream)
       await expect(probe.ended).rejects.toBe(denied)
       expect(denied).toMatchObject({ code: 'SOURCE_READ', partition: 'a' })

@@ -10,6 +10,7 @@ import {
   Probe,
   part,
   roots,
+  type Script,
   ScriptedStream,
   simulate,
   withTable,
@@ -80,7 +81,7 @@ describe('PartitionSupervisor', () => {
 
   test('P4: after a restart a child waits for what its parent delivered and nobody settled', () =>
     simulate(async (clock) => {
-      const script = {
+      const script: Script = {
         root: roots('a'),
         a: [[part(data(10, 'one')), part(children(50, { child: ['a'] })), 'end']],
       }
@@ -98,40 +99,42 @@ describe('PartitionSupervisor', () => {
       await second.run.close()
     }))
 
-  test.each(['late', 'lost'] as const)('P1: children are stored before their parent ends, also when the answer is %s', (how) =>
-    simulate(async (clock) => {
-      const stream = new ScriptedStream(clock, {
-        root: roots('a'),
-        a: [[part(data(10, 'one'), heartbeat(40)), part(children(50, { child: ['a'] })), 'end']],
-        child: [[part(data(60, 'two'))]],
-      })
-      const answered = Promise.withResolvers<void>()
-      const store = withTable(memoryPartitionStore({ clock }), (table) => {
-        let isLost = false
-        return {
-          async addChildren(parent, ownership, rows, leaseMs) {
-            if (parent === 'root') return table.addChildren(parent, ownership, rows, leaseMs)
-            if (how === 'late') await answered.promise
-            const inserted = await table.addChildren(parent, ownership, rows, leaseMs)
-            if (how === 'late' || isLost) return inserted
-            isLost = true
-            throw new StoreError('the answer is lost', { retryable: true })
-          },
+  test.each(['late', 'lost'] as const)(
+    'P1: children are stored before their parent ends, also when the answer is %s',
+    (how) =>
+      simulate(async (clock) => {
+        const stream = new ScriptedStream(clock, {
+          root: roots('a'),
+          a: [[part(data(10, 'one'), heartbeat(40)), part(children(50, { child: ['a'] })), 'end']],
+          child: [[part(data(60, 'two'))]],
+        })
+        const answered = Promise.withResolvers<void>()
+        const store = withTable(memoryPartitionStore({ clock }), (table) => {
+          let isLost = false
+          return {
+            async addChildren(parent, ownership, rows, leaseMs) {
+              if (parent === 'root') return table.addChildren(parent, ownership, rows, leaseMs)
+              if (how === 'late') await answered.promise
+              const inserted = await table.addChildren(parent, ownership, rows, leaseMs)
+              if (how === 'late' || isLost) return inserted
+              isLost = true
+              throw new StoreError('the answer is lost', { retryable: true })
+            },
+          }
+        })
+        const probe = new Probe(clock, stream, { store })
+        if (how === 'late') {
+          await probe.until(() => probe.taken.length === 1)
+          await sleep(clock, 5000)
+          const { state, watermark } = (await (await probe.table()).get('a'))!
+          expect({ state, watermark }).toEqual({ state: 'RUNNING', watermark: at(40) })
+          answered.resolve()
         }
-      })
-      const probe = new Probe(clock, stream, { store })
-      if (how === 'late') {
-        await probe.until(() => probe.taken.length === 1)
-        await sleep(clock, 5000)
-        const { state, watermark } = (await (await probe.table()).get('a'))!
-        expect({ state, watermark }).toEqual({ state: 'RUNNING', watermark: at(40) })
-        answered.resolve()
-      }
-      await probe.until(() => probe.ids.includes('two'))
-      expect(probe.ids).toEqual(['one', 'two'])
-      expect(stream.queriesOf('child')).toHaveLength(1)
-      await probe.run.close()
-    }),
+        await probe.until(() => probe.ids.includes('two'))
+        expect(probe.ids).toEqual(['one', 'two'])
+        expect(stream.queriesOf('child')).toHaveLength(1)
+        await probe.run.close()
+      }),
   )
 
   test('when all partitions are finished, the next run ends at once and makes no new root', () =>
@@ -197,15 +200,14 @@ describe('PartitionSupervisor', () => {
 
   test('P10: two runs on one store: the second stands by, names the holder, and takes over when the first is closed', () =>
     simulate(async (clock) => {
-      const script = { root: roots('a'), a: [[part(data(10, 'one'))], [part(data(10, 'one'), data(20, 'two'))]] }
-      const stream = new ScriptedStream(clock, script)
-      const first = new Probe(clock, stream)
+      const first = new Probe(clock, new ScriptedStream(clock, { root: roots('a'), a: [[part(data(10, 'one'))]] }))
       await first.until(() => first.taken.length === 1)
+      const stream = new ScriptedStream(clock, { a: [[part(data(10, 'one'), data(20, 'two'))]] })
       const second = new Probe(clock, stream, { store: first.store, owner: 'second' })
       await second.until(() => second.run.status().standbyFor !== undefined)
       expect(second.run.status().standbyFor).toBe('probe')
       await sleep(clock, 60_000)
-      expect(stream.queriesOf('a')).toHaveLength(1)
+      expect(stream.queries).toEqual([])
 
       await first.run.close()
       await second.until(() => second.taken.length === 1)

@@ -159,6 +159,8 @@ export class Probe {
   readonly context: SourceContext
   readonly taken: Delivery<Change>[] = []
   readonly marks: CommitTimestamp[] = []
+  /** How much had been taken when each mark came. */
+  readonly takenAtMark: number[] = []
   readonly warnings: { readonly message: string; readonly fields: Readonly<Record<string, unknown>> }[] = []
   /** Resolves when the stream ends; rejects with its error. */
   readonly ended: Promise<void>
@@ -213,6 +215,7 @@ export class Probe {
     for await (const item of this.run.stream) {
       if (isMark(item)) {
         this.marks.push(item.timestamp)
+        this.takenAtMark.push(this.taken.length)
         continue
       }
       this.taken.push(item)

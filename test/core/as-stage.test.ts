@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import type { Item } from '../../src/core/stage.ts'
-import { asStage } from '../../src/operators/as-stage.ts'
+import { asStage } from '../../src/core/stage.ts'
 import { settled } from '../support/recording-clock.ts'
 import { drain, RecordingOrigin, RecordingSource } from '../support/recording-origin.ts'
 
