@@ -32,8 +32,8 @@ export class InFlightTracker {
   #timestamps: CommitTimestamp[] = new Array(INITIAL_CAPACITY).fill('')
   #ids: (string | undefined)[] = new Array(INITIAL_CAPACITY).fill(undefined)
   #since: Float64Array = new Float64Array(INITIAL_CAPACITY)
+  // What each was entered with, or SETTLED: one place in memory to touch when a number in the middle is settled.
   #bytes: Float64Array = new Float64Array(INITIAL_CAPACITY)
-  #isSettled: Uint8Array = new Uint8Array(INITIAL_CAPACITY)
   #mask = INITIAL_CAPACITY - 1
 
   #head = 0 // the oldest open number, or #next if nothing is open
@@ -91,7 +91,6 @@ export class InFlightTracker {
     this.#ids[slot] = id
     this.#since[slot] = nowMs
     this.#bytes[slot] = bytes
-    this.#isSettled[slot] = 0
     this.#open++
     return this.#next++
   }
@@ -114,7 +113,7 @@ export class InFlightTracker {
     const slot = this.#next & this.#mask
     this.#timestamps[slot] = timestamp
     this.#ids[slot] = undefined
-    this.#isSettled[slot] = 1
+    this.#bytes[slot] = SETTLED
     this.#next++
   }
 
@@ -122,10 +121,10 @@ export class InFlightTracker {
   settle(sequence: number): number | undefined {
     if (sequence < this.#head || sequence >= this.#next) return undefined
     const slot = sequence & this.#mask
-    if (this.#isSettled[slot] === 1) return undefined
-    this.#isSettled[slot] = 1
-    this.#open--
     const bytes = this.#bytes[slot]
+    if (bytes === SETTLED) return undefined
+    this.#bytes[slot] = SETTLED
+    this.#open--
     if (sequence === this.#head) this.#advanceHead()
     return bytes
   }
@@ -144,7 +143,7 @@ export class InFlightTracker {
   #advanceHead(): void {
     while (this.#head < this.#next) {
       const slot = this.#head & this.#mask
-      if (this.#isSettled[slot] === 0) break
+      if (this.#bytes[slot] !== SETTLED) break
       this.#advanceTo(this.#timestamps[slot]!, this.#ids[slot])
       this.#ids[slot] = undefined
       this.#head++
@@ -177,7 +176,6 @@ export class InFlightTracker {
     const ids: (string | undefined)[] = new Array(capacity).fill(undefined)
     const since = new Float64Array(capacity)
     const bytes = new Float64Array(capacity)
-    const isSettled = new Uint8Array(capacity)
     for (let sequence = this.#head; sequence < this.#next; sequence++) {
       const from = sequence & oldMask
       const to = sequence & mask
@@ -185,15 +183,14 @@ export class InFlightTracker {
       ids[to] = this.#ids[from]
       since[to] = this.#since[from]!
       bytes[to] = this.#bytes[from]!
-      isSettled[to] = this.#isSettled[from]!
     }
     this.#timestamps = timestamps
     this.#ids = ids
     this.#since = since
     this.#bytes = bytes
-    this.#isSettled = isSettled
     this.#mask = mask
   }
 }
 
 const INITIAL_CAPACITY = 16
+const SETTLED = -1

@@ -34,7 +34,7 @@ export async function* deliveries<T>(
     ...(owner && { owner }),
   })
   const desk = new RedeliveryDesk<T>(clock)
-  const pump = desk.pump(run.stream, signal)
+  const pump = desk.pump(run.stream, () => run.status().inFlight === 0, signal)
   try {
     for (;;) {
       const ready = await desk.take()

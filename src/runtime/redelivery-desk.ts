@@ -5,33 +5,47 @@ import { type Failure, type Origin, SourceDelivery } from '../core/delivery.ts'
 import { isMark, type Stage } from '../core/stage.ts'
 import type { Decision, Delivery } from '../core/types.ts'
 
-/** A key with a value that is to come again: while it is open, values of this key are handed out one at a time. */
+/** A key with a value that is to come again: until that is done, values of this key are handed out one at a time. */
 interface Lane<T> {
-  head: Entry<T>
+  /** Is handed out or waits for its time; undefined while the lane waits for a late one. */
+  head: Entry<T> | undefined
+  /** The place of the head, or of the last one. */
+  place: number
   timer: Timer | undefined
   /** In order; behind the head. */
   waiting: Entry<T>[]
+  /** Handed out before the head came again: the work on them may be older than that on the head. */
+  late: Set<Entry<T>>
 }
 
 export class RedeliveryDesk<T> {
   readonly #clock: Clock
   // The source's budget bounds what is handed out, so the queue need not.
   readonly #ready = new BoundedQueue<Delivery<T>>(Number.POSITIVE_INFINITY)
+  /** What is handed out and not settled, by id: what the source reads again takes the place of what it gave up. */
+  readonly #out = new Map<string, Entry<T>>()
   /** Only keys with something to come again: without failures it stays empty and costs one look-up. */
   readonly #lanes = new Map<string, Lane<T>>()
   #places = 0
+  #isClosed = false
+  /** Set when the stream has ended: says whether everything that it gave is settled. */
+  #isIdle: (() => boolean) | undefined
 
   constructor(clock: Clock) {
     this.#clock = clock
   }
 
-  /** Takes everything from a stream; its end or error becomes the end or error of `take`. */
-  async pump(stream: Stage<T>, signal: AbortSignal | undefined): Promise<void> {
+  /**
+   * Takes everything from a stream; its end or error becomes the end or error of `take`. The end counts once all is
+   * settled, by `isIdle`: what was handed out may still have to come again.
+   */
+  async pump(stream: Stage<T>, isIdle: () => boolean, signal: AbortSignal | undefined): Promise<void> {
     try {
       for await (const chunk of stream.chunks(signal)) {
         for (const item of chunk) if (!isMark(item)) this.#admit(item)
       }
-      this.#ready.close()
+      this.#isIdle = isIdle
+      this.#endIfIdle()
     } catch (error) {
       this.#ready.fail(error)
     }
@@ -43,6 +57,7 @@ export class RedeliveryDesk<T> {
   }
 
   close(): void {
+    this.#isClosed = true
     for (const lane of this.#lanes.values()) lane.timer?.cancel()
     this.#lanes.clear()
     this.#ready.close()
@@ -50,74 +65,103 @@ export class RedeliveryDesk<T> {
 
   /** @internal */
   acked(entry: Entry<T>): void {
+    this.#cameBack(entry)
     const lane = this.#lanes.get(entry.key)
-    if (lane === undefined || entry.place < lane.head.place) {
-      entry.original.ack()
-    } else if (entry === lane.head) {
-      entry.original.ack()
-      this.#advance(lane)
-    } else {
-      // It was handled before an older value of its key, which is to come again: so it comes again, behind that one.
-      this.#insert(lane, entry)
-    }
+    // If it was handed out before an older value of its key came again, it comes again as well, behind that one.
+    if (lane !== undefined && entry.place > lane.place) this.#follow(lane, entry)
+    else this.#settled(entry, lane, () => entry.original.ack())
   }
 
   /** @internal */
   nacked(entry: Entry<T>, { error, retryInMs }: Failure): void {
+    this.#cameBack(entry)
+    if (this.#isClosed) return
     const decision = retryInMs === undefined ? entry.original.decide(error, entry.attempt) : { retryInMs }
+    const lane = this.#lanes.get(entry.key)
     if (typeof decision === 'object') {
-      this.#comeAgain(entry, decision.retryInMs)
+      this.#comeAgain(entry, lane, decision.retryInMs)
       return
     }
-    entry.original.nack(error, { attempt: entry.attempt })
-    const lane = this.#lanes.get(entry.key)
-    if (entry === lane?.head) this.#advance(lane)
+    lane?.late.delete(entry)
+    this.#settled(entry, lane, () => entry.original.nack(error, { attempt: entry.attempt }))
+    // A stream that is over has nobody left to tell.
+    if (decision === 'stop' && this.#isIdle !== undefined) this.#ready.fail(error)
+  }
+
+  #cameBack(entry: Entry<T>): void {
+    if (this.#out.get(entry.original.id) === entry) this.#out.delete(entry.original.id)
+  }
+
+  #settled(entry: Entry<T>, lane: Lane<T> | undefined, settle: () => void): void {
+    settle()
+    if (lane !== undefined) {
+      if (entry === lane.head) lane.head = undefined
+      this.#advance(lane, entry.key)
+    }
+    this.#endIfIdle()
+  }
+
+  #endIfIdle(): void {
+    if (this.#isIdle?.()) this.#ready.close()
   }
 
   #admit(original: Delivery<T>): void {
     const entry = new Entry(original, this.#places++, this)
     const lane = this.#lanes.get(entry.key)
-    if (lane === undefined) this.#handOut(entry)
-    else lane.waiting.push(entry)
+    if (lane === undefined) {
+      this.#handOut(entry)
+      return
+    }
+    const givenUp = this.#out.get(original.id)
+    if (givenUp !== undefined) lane.late.delete(givenUp)
+    lane.waiting.push(entry)
+    this.#advance(lane, entry.key)
   }
 
   #handOut(entry: Entry<T>): void {
     const { value, key, timestamp, id } = entry.original
+    this.#out.set(id, entry)
     this.#ready.offer(new SourceDelivery(value, key, timestamp, id, entry, entry.place))
   }
 
-  #comeAgain(entry: Entry<T>, inMs: number): void {
+  #comeAgain(entry: Entry<T>, existing: Lane<T> | undefined, inMs: number): void {
     entry.attempt++
-    let lane = this.#lanes.get(entry.key)
-    if (lane === undefined) {
-      lane = { head: entry, timer: undefined, waiting: [] }
-      this.#lanes.set(entry.key, lane)
-    } else if (entry.place > lane.head.place) {
-      this.#insert(lane, entry)
+    if (existing !== undefined && entry.place > existing.place) {
+      this.#follow(existing, entry)
       return
-    } else if (entry !== lane.head) {
-      // An older one fails as well: the present head steps back. If it is handed out now, its ack brings it here.
-      if (lane.timer !== undefined) this.#insert(lane, lane.head)
-      lane.timer?.cancel()
-      lane.head = entry
     }
-    this.#handOutLater(lane, inMs)
-  }
-
-  #handOutLater(lane: Lane<T>, inMs: number): void {
+    const lane = existing ?? { head: entry, place: 0, timer: undefined, waiting: [], late: new Set<Entry<T>>() }
+    this.#lanes.set(entry.key, lane)
+    // An older one fails as well: a head that waits for its time steps back; one that is handed out is a late one.
+    if (lane.timer !== undefined && lane.head !== entry) this.#insert(lane, lane.head!)
+    lane.timer?.cancel()
+    lane.head = entry
+    lane.place = entry.place
+    for (const other of this.#out.values())
+      if (other.key === entry.key && other.place > entry.place) lane.late.add(other)
     lane.timer = this.#clock.after(inMs, () => {
       lane.timer = undefined
-      this.#handOut(lane.head)
+      this.#handOut(entry)
     })
   }
 
-  #advance(lane: Lane<T>): void {
-    const next = lane.waiting.shift()
-    if (next === undefined) {
-      this.#lanes.delete(lane.head.key)
-      return
-    }
+  /** It was handed out too early: it takes its place in the line. */
+  #follow(lane: Lane<T>, entry: Entry<T>): void {
+    lane.late.delete(entry)
+    this.#insert(lane, entry)
+    this.#advance(lane, entry.key)
+  }
+
+  /** Hands out the next one, unless the present one is open or a late one has to come before it. */
+  #advance(lane: Lane<T>, key: string): void {
+    if (lane.head !== undefined) return
+    const next = lane.waiting[0]
+    if (next === undefined && lane.late.size === 0) this.#lanes.delete(key)
+    if (next === undefined) return
+    for (const late of lane.late) if (late.place < next.place) return
+    lane.waiting.shift()
     lane.head = next
+    lane.place = next.place
     this.#handOut(next)
   }
 

@@ -3,7 +3,7 @@ import { type Clock, systemClock, type Timer } from '../core/clock.ts'
 import { describeThrown } from '../core/errors.ts'
 import { linkSignals } from '../core/signals.ts'
 import { isMark, type Stage } from '../core/stage.ts'
-import { type CommitTimestamp, type Delivery, type Logger, silentLogger } from '../core/types.ts'
+import { type CommitTimestamp, type Delivery, type Logger, type Sink, silentLogger } from '../core/types.ts'
 import type { SourceStatus } from '../sources/source.ts'
 import type { Pipeline } from './define-pipeline.ts'
 import { type OpenedSource, openSource } from './open-source.ts'
@@ -144,13 +144,13 @@ class PipelineRun<In, Out> {
   /** Once the run is to stop, waits a little for what is under way, and then no longer. */
   #withinGrace(carrying: Promise<void>): Promise<void> {
     return new Promise((resolve, reject) => {
+      let grace: Timer | undefined
       const forget = onAbort(this.#stop.signal, () => {
         grace = this.#clock.after(GRACE_MS, () => {
           this.#isAbandoned = true
           reject(this.#stop.signal.reason)
         })
       })
-      let grace: Timer | undefined
       carrying.then(resolve, reject).finally(() => {
         forget()
         grace?.cancel()
@@ -177,10 +177,18 @@ class PipelineRun<In, Out> {
       }
     }
     await close('the source', () => this.#source.run.close({ keepLeases: this.#isAbandoned }))
-    for (const sink of this.#pipeline.sinks) await close(sink.name, () => sink.close())
+    for (const sink of this.#pipeline.sinks) await close(sink.name, () => this.#closeSink(sink))
     await close('the partition store', () => this.#source.closeStore())
     this.#isEnded = true
     return first
+  }
+
+  /** A sink that hung while it wrote may hang again when it is closed: then it is left behind. */
+  async #closeSink(sink: Sink<Out>): Promise<void> {
+    if (!this.#isAbandoned) return await sink.close()
+    const { promise: isOverdue, resolve } = Promise.withResolvers<void>()
+    const grace = this.#clock.after(GRACE_MS, resolve)
+    await Promise.race([sink.close(), isOverdue]).finally(() => grace.cancel())
   }
 
   #status(): RunStatus {
