@@ -114,6 +114,7 @@ export class RedeliveryDesk<T> {
     }
     const givenUp = this.#out.get(original.id)
     if (givenUp !== undefined) lane.late.delete(givenUp)
+    if (givenUp !== undefined && givenUp === lane.head) lane.head = undefined
     lane.waiting.push(entry)
     this.#advance(lane, entry.key)
   }

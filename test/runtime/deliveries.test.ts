@@ -283,6 +283,10 @@ describe('deliveries', () => {
       reader.taken[2]!.ack()
       await reader.has(4)
       expect(reader.taken.map(name)).toEqual(['one', 'two', 'one', 'two'])
+      // The same with the one that came again.
+      reader.taken[3]!.nack(new Error('busy'), { retryInMs: 100 })
+      await reader.has(6)
+      expect(reader.taken.map(name).slice(4)).toEqual(['two', 'two'])
       reader.stop()
     }))
 

@@ -82,6 +82,8 @@ function recordedTable(
         for (const { token, epoch, watermark, boundaryIds } of writes) {
           const row = before.get(token)
           const now = await table.get(token)
+          // What a store does not call lost it has taken, whether or not it changed anything.
+          const isForeign = (row?.owner !== owner || row.epoch !== epoch) && !lost.includes(token)
           const accepted = now?.watermark === watermark && now.boundaryIds.length === boundaryIds.length
           const isChange = row?.watermark !== now?.watermark || row?.boundaryIds.length !== now?.boundaryIds.length
           history.storeWrite(run, {
@@ -91,7 +93,7 @@ function recordedTable(
             epoch,
             watermark,
             boundaryIds,
-            accepted: accepted && isChange,
+            accepted: (accepted && isChange) || isForeign,
             askedAt,
           })
         }

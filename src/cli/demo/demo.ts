@@ -2,7 +2,14 @@
 import { sleep, systemClock } from '../../core/clock.ts'
 import { StreamError } from '../../core/errors.ts'
 import { timestampToMs } from '../../model/commit-timestamp.ts'
-import { KEY_SPACE, randomWorkload, SeededRandom, type SimulatedStream } from '../../simulator/index.ts'
+import {
+  KEY_SPACE,
+  type LedgerFault,
+  type LedgerTopologyEvent,
+  randomWorkload,
+  SeededRandom,
+  type SimulatedStream,
+} from '../../simulator/index.ts'
 import type { Display } from './display.ts'
 import { Judge } from './judge.ts'
 import { faultCounts, faultText, topologyCounts, topologyText } from './ledger-text.ts'
@@ -41,12 +48,12 @@ export class Demo {
   readonly #throughput: number[] = []
   #sampledMs = Date.now()
   #sampledDelivered = 0
-  #shownTopology = 0
-  #shownFaults = 0
+  readonly #topology: LedgerTopologyEvent[] = []
+  readonly #faults: LedgerFault[] = []
 
   constructor(setting: DemoSetting) {
     this.#setting = setting
-    this.#judge = new Judge(setting.stream.ledger.changes)
+    this.#judge = new Judge(setting.stream.ledger)
     this.#tail = new OutputTail(setting.output)
     this.#random = new SeededRandom(`demo ${setting.seed}`)
     this.#worker = setting.startWorker()
@@ -100,9 +107,9 @@ export class Demo {
   /** Makes as many changes as are due by the clock, so that a busy machine only makes them come in bursts. */
   async #sell(signal: AbortSignal): Promise<void> {
     const { stream, seed, rate } = this.#setting
-    const { changes } = stream.ledger
+    const { ledger } = stream
     for (let turn = 0; !signal.aborted; turn++) {
-      const due = ((Date.now() - this.#salesBeganMs!) / 1000) * rate - changes.length
+      const due = ((Date.now() - this.#salesBeganMs!) / 1000) * rate - ledger.forgottenChanges - ledger.changes.length
       const transactions = Math.ceil(due / ROWS_PER_TRANSACTION)
       const topologyChance = Math.min(0.2, (TOPOLOGY_CHANGES_PER_SECOND * ROWS_PER_TRANSACTION) / rate)
       const options = { seed: seed * 1_000_003 + turn, transactions, keys: 200, pauseMs: 0, topologyChance, signal }
@@ -189,7 +196,6 @@ export class Demo {
 
   #tick(): void {
     this.#readOutput()
-    this.#noteNews()
     this.#sampleThroughput()
     this.#setting.display.update(this.#state())
   }
@@ -199,12 +205,16 @@ export class Demo {
   }
 
   #noteNews(): void {
-    const { topology, faults } = this.#setting.stream.ledger
-    for (; this.#shownTopology < topology.length; this.#shownTopology++) {
-      const text = topologyText(topology[this.#shownTopology]!)
+    const { ledger } = this.#setting.stream
+    for (const event of newsSince(ledger.topology, this.#topology.at(-1))) {
+      this.#topology.push(event)
+      const text = topologyText(event)
       if (text !== undefined) this.#note(text)
     }
-    for (; this.#shownFaults < faults.length; this.#shownFaults++) this.#note(faultText(faults[this.#shownFaults]!))
+    for (const fault of newsSince(ledger.faults, this.#faults.at(-1))) {
+      this.#faults.push(fault)
+      this.#note(faultText(fault))
+    }
   }
 
   #note(text: string): void {
@@ -243,16 +253,21 @@ export class Demo {
   }
 
   #result(): DemoResult {
-    const { ledger } = this.#setting.stream
+    this.#noteNews()
     return {
       seed: this.#setting.seed,
       elapsedMs: Date.now() - this.#startedMs,
       verdict: this.#judge.verdict(),
-      topology: topologyCounts(ledger.topology),
-      faults: faultCounts(ledger.faults),
+      topology: topologyCounts(this.#topology),
+      faults: faultCounts(this.#faults),
       crashes: this.#crashes,
     }
   }
+}
+
+/** What came after the last one seen; the ledger may have dropped that one by now. */
+function newsSince<T>(list: readonly T[], last: T | undefined): T[] {
+  return list.slice(last === undefined ? 0 : list.lastIndexOf(last) + 1)
 }
 
 async function pause(ms: number, signal?: AbortSignal): Promise<void> {

@@ -20,66 +20,117 @@ export interface Verdict {
   readonly unknown: number
 }
 
-/** Takes the output line by line, while the ledger still grows. */
+/** What the database keeps of its history: the newest changes, and how many older ones it has dropped. */
+export interface CommittedHistory {
+  readonly changes: readonly CommittedChange[]
+  readonly forgottenChanges: number
+}
+
+/** Takes the output line by line, while the ledger still grows. Remembers what is missing, and the newest that arrived. */
 export class Judge {
-  readonly #ledger: readonly CommittedChange[]
-  readonly #positions = new Map<string, number>()
-  readonly #delivered = new Set<string>()
+  readonly #history: CommittedHistory
+  readonly #known = new Map<string, Awaited>()
+  /** In commit order, from the oldest that is missing on. */
+  readonly #awaited = new Fifo<Awaited>()
+  readonly #arrived = new Fifo<string>()
+  /** The position of the youngest change of a key that has arrived. */
   readonly #youngest = new Map<string, number>()
-  #firstMissing = 0
+  #committed = 0
+  #delivered = 0
   #repeated = 0
   #outOfOrder = 0
   #unknown = 0
 
-  constructor(ledger: readonly CommittedChange[]) {
-    this.#ledger = ledger
+  constructor(history: CommittedHistory) {
+    this.#history = history
   }
 
   observe(line: string): void {
-    const id = idOf(line)
-    const position = id === undefined ? undefined : this.#positionOf(id)
-    if (id === undefined || position === undefined) {
-      this.#unknown++
-      return
-    }
-    if (this.#delivered.has(id)) {
-      this.#repeated++
-      return
-    }
-    this.#delivered.add(id)
-    const { key } = this.#ledger[position]!
-    const youngest = this.#youngest.get(key) ?? -1
-    if (position < youngest) this.#outOfOrder++
-    else this.#youngest.set(key, position)
+    this.#noteCommitted()
+    const known = this.#known.get(idOf(line) ?? '')
+    if (known === undefined) this.#unknown++
+    else if (known.hasArrived) this.#repeated++
+    else this.#arrive(known)
   }
 
   /** The oldest change that has not arrived: how far the output is behind. */
   oldestMissing(): CommittedChange | undefined {
-    while (this.#delivered.has(this.#ledger[this.#firstMissing]?.id ?? '')) this.#firstMissing++
-    return this.#ledger[this.#firstMissing]
+    this.#noteCommitted()
+    while (this.#awaited.first?.hasArrived) this.#remember(this.#awaited.shift()!.change.id)
+    return this.#awaited.first?.change
   }
 
   verdict(): Verdict {
-    const committed = this.#ledger.length
-    const delivered = this.#delivered.size
+    this.#noteCommitted()
     return {
-      committed,
-      delivered,
-      lost: committed - delivered,
+      committed: this.#committed,
+      delivered: this.#delivered,
+      lost: this.#committed - this.#delivered,
       repeated: this.#repeated,
       outOfOrder: this.#outOfOrder,
       unknown: this.#unknown,
     }
   }
 
-  #positionOf(id: string): number | undefined {
-    // The ledger only grows, so what is new in it is noted when it is first asked for.
-    while (this.#positions.size < this.#ledger.length) {
-      this.#positions.set(this.#ledger[this.#positions.size]!.id, this.#positions.size)
+  #noteCommitted(): void {
+    const { changes, forgottenChanges } = this.#history
+    for (; this.#committed < forgottenChanges + changes.length; this.#committed++) {
+      const { id, key, commitTimestamp } = changes[this.#committed - forgottenChanges]!
+      const awaited = { change: { id, key, commitTimestamp }, position: this.#committed, hasArrived: false }
+      this.#known.set(id, awaited)
+      this.#awaited.push(awaited)
     }
-    return this.#positions.get(id)
+  }
+
+  #arrive(awaited: Awaited): void {
+    awaited.hasArrived = true
+    this.#delivered++
+    const { key } = awaited.change
+    if (awaited.position < (this.#youngest.get(key) ?? -1)) this.#outOfOrder++
+    else this.#youngest.set(key, awaited.position)
+  }
+
+  /** A crash repeats what is recent: far more than that is remembered, and the rest is let go. */
+  #remember(id: string): void {
+    this.#arrived.push(id)
+    if (this.#arrived.length > MAX_REMEMBERED) this.#known.delete(this.#arrived.shift()!)
   }
 }
+
+interface Awaited {
+  readonly change: CommittedChange
+  readonly position: number
+  hasArrived: boolean
+}
+
+/** A queue whose front can be taken at no cost. */
+class Fifo<T> {
+  #items: T[] = []
+  #head = 0
+
+  get length(): number {
+    return this.#items.length - this.#head
+  }
+
+  get first(): T | undefined {
+    return this.#items[this.#head]
+  }
+
+  push(item: T): void {
+    this.#items.push(item)
+  }
+
+  shift(): T | undefined {
+    const item = this.#items[this.#head++]
+    if (this.#head > 1024 && this.#head * 2 > this.#items.length) {
+      this.#items = this.#items.slice(this.#head)
+      this.#head = 0
+    }
+    return item
+  }
+}
+
+const MAX_REMEMBERED = 100_000
 
 export function hasPassed({ lost, outOfOrder, unknown }: Verdict): boolean {
   return lost === 0 && outOfOrder === 0 && unknown === 0

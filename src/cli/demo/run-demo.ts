@@ -41,7 +41,7 @@ export async function runDemo(options: DemoOptions): Promise<number> {
 
   folder = mkdtempSync(join(tmpdir(), 'millrace-demo-'))
   const output = join(folder, 'out.jsonl')
-  const stream = new SimulatedStream({ seed, initialPartitions: 3 })
+  const stream = new SimulatedStream({ seed, initialPartitions: 3, maxHistoryChanges: MAX_HISTORY_CHANGES })
   const server = await serveStream(stream)
   const env = {
     SPANNER_EMULATOR_HOST: server.host,
@@ -85,3 +85,6 @@ function commandLine(env: NodeJS.ProcessEnv): string {
 
 /** What the shell reports for a process that its terminal left: 128 + SIGHUP. */
 const HANG_UP_CODE = 129
+
+/** Many minutes of it: whoever lets the demo run forever must not run out of memory. */
+const MAX_HISTORY_CHANGES = 200_000

@@ -6,7 +6,7 @@ const change = (id: string, key: string): CommittedChange => ({ id, key, commitT
 const line = (id: string): string => JSON.stringify({ id })
 
 function judged(ledger: readonly CommittedChange[], ids: readonly string[]): ReturnType<Judge['verdict']> {
-  const judge = new Judge(ledger)
+  const judge = new Judge({ changes: ledger, forgottenChanges: 0 })
   for (const id of ids) judge.observe(line(id))
   return judge.verdict()
 }
@@ -39,7 +39,7 @@ describe('Judge', () => {
   })
 
   test.each(['{"id":"9"}', '{"id":"1', '', 'null', '{}'])('fails on a line that is no committed change: %j', (text) => {
-    const judge = new Judge(ledger)
+    const judge = new Judge({ changes: ledger, forgottenChanges: 0 })
     for (const { id } of ledger) judge.observe(line(id))
     judge.observe(text)
     expect(judge.verdict().unknown).toBe(1)
@@ -48,7 +48,7 @@ describe('Judge', () => {
 
   test('sees changes that are committed after it began', () => {
     const growing = [change('1', 'a')]
-    const judge = new Judge(growing)
+    const judge = new Judge({ changes: growing, forgottenChanges: 0 })
     judge.observe(line('1'))
     growing.push(change('2', 'a'))
     judge.observe(line('2'))
@@ -56,7 +56,7 @@ describe('Judge', () => {
   })
 
   test('knows the oldest change that has not arrived', () => {
-    const judge = new Judge(ledger)
+    const judge = new Judge({ changes: ledger, forgottenChanges: 0 })
     expect(judge.oldestMissing()?.id).toBe('1')
     judge.observe(line('2'))
     expect(judge.oldestMissing()?.id).toBe('1')
@@ -64,5 +64,17 @@ describe('Judge', () => {
     expect(judge.oldestMissing()?.id).toBe('3')
     judge.observe(line('3'))
     expect(judge.oldestMissing()).toBeUndefined()
+  })
+
+  test('goes on when the database drops old history', () => {
+    const history = { changes: [change('1', 'a'), change('2', 'b')], forgottenChanges: 0 }
+    const judge = new Judge(history)
+    judge.observe(line('1'))
+    history.changes.splice(0, 2)
+    history.forgottenChanges = 2
+    history.changes.push(change('3', 'a'))
+    judge.observe(line('3'))
+    expect(judge.verdict()).toMatchObject({ committed: 3, delivered: 2, lost: 1, outOfOrder: 0, unknown: 0 })
+    expect(judge.oldestMissing()?.id).toBe('2')
   })
 })
