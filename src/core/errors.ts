@@ -58,10 +58,7 @@ export class OperatorError extends StreamError {
   readonly operator: string
 
   constructor(operator: string, cause: unknown) {
-    super('OPERATOR_FAILED', `${operator}: the callback threw ${describeThrown(cause)}`, {
-      cause,
-      hint: 'What it threw may hold row content, so it is not shown here: it is the cause of this error, and --verbose prints it.',
-    })
+    super('OPERATOR_FAILED', `${operator}: the callback threw ${describeThrown(cause)}`, { cause })
     this.operator = operator
   }
 }

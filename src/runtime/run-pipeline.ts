@@ -74,6 +74,7 @@ class PipelineRun<In, Out> {
   /** Something ignored the signal to stop and may still be at work. */
   #isAbandoned = false
   #written = 0
+  #unsettled = 0
 
   constructor(pipeline: Pipeline<In, Out>, options: RunOptions) {
     this.#pipeline = pipeline
@@ -176,6 +177,7 @@ class PipelineRun<In, Out> {
         if (first.error !== error) this.#logger.warn(`${what} could not be closed`, { error: describeThrown(error) })
       }
     }
+    this.#unsettled = this.#source.run.status().inFlight
     await close('the source', () => this.#source.run.close({ keepLeases: this.#isAbandoned }))
     for (const sink of this.#pipeline.sinks) await close(sink.name, () => this.#closeSink(sink))
     await close('the partition store', () => this.#source.closeStore())
@@ -216,7 +218,7 @@ class PipelineRun<In, Out> {
       rereads,
       elapsedMs: this.#clock.now() - startedMs,
       lowWatermark,
-      unsettled: delivered - settled,
+      unsettled: this.#unsettled,
     }
   }
 }

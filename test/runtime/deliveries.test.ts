@@ -4,7 +4,7 @@ import { skip, stop } from '../../src/core/error-policy.ts'
 import type { Delivery } from '../../src/core/types.ts'
 import type { Change } from '../../src/model/data-change-record.ts'
 import { ackAll, type DeliveriesOptions, deliveries } from '../../src/runtime/deliveries.ts'
-import { VirtualClock } from '../../src/simulator/index.ts'
+import { SeededRandom, VirtualClock } from '../../src/simulator/index.ts'
 import { from, type Source, spannerChangeStream } from '../../src/sources/index.ts'
 import { memoryPartitionStore } from '../../src/stores/index.ts'
 import {
@@ -66,6 +66,49 @@ const keyed = (...values: string[]): Source<string> => from(values, { key: (valu
 async function simulate<R>(body: (clock: VirtualClock) => Promise<R>): Promise<R> {
   const clock = new VirtualClock({ maxSimulatedMs: 3_600_000 })
   return await clock.run(() => body(clock))
+}
+
+/** Settles what is open in random order, fails some of it, and returns what came out of order. */
+async function settleAtRandom(seed: number): Promise<string[]> {
+  const random = new SeededRandom(seed)
+  const values = Array.from({ length: 30 }, (_, n) => `${'abc'[random.int(3)]}${n}`)
+  let now = 0
+  const work = new Map<string, { handedOut: number; acked: number; failures: number }>()
+  await simulate(async (clock) => {
+    const reader = new Reader(clock, keyed(...values), { maxInFlight: 1 + random.int(12) })
+    let isDone = false
+    void reader.done.then(() => {
+      isDone = true
+    })
+    let seen = 0
+    const open: Delivery<string>[] = []
+    while (!isDone) {
+      for (; seen < reader.taken.length; seen++) {
+        const delivery = reader.taken[seen]!
+        open.push(delivery)
+        const { failures = 0 } = work.get(delivery.value) ?? {}
+        work.set(delivery.value, { handedOut: now++, acked: Number.POSITIVE_INFINITY, failures })
+      }
+      const delivery = random.chance(0.7) ? open.splice(random.int(open.length || 1), 1)[0] : undefined
+      if (delivery === undefined) await sleep(clock, random.int(5))
+      else if (random.chance(0.3)) {
+        work.get(delivery.value)!.failures++
+        delivery.nack(new Error('busy'), { retryInMs: random.int(20) })
+      } else {
+        work.get(delivery.value)!.acked = now++
+        delivery.ack()
+      }
+    }
+  })
+  return values.flatMap((later, index) =>
+    values.slice(0, index).flatMap((earlier) => {
+      const [first, second] = [work.get(earlier)!, work.get(later)!]
+      if (earlier[0] !== later[0]) return []
+      // What failed must be done again before the last work on a later value begins.
+      const isInOrder = second.handedOut > (first.failures > 0 ? first.acked : first.handedOut)
+      return isInOrder ? [] : [`${later} was handed out too early for ${earlier}`]
+    }),
+  )
 }
 
 function orders(clock: VirtualClock, answers: readonly (readonly Answer[])[]): Source<Change> {
@@ -194,6 +237,10 @@ describe('deliveries', () => {
       }
       await reader.done
     }))
+
+  test('D16 D17 P3: whatever is settled in whatever order, the last work on the values of a key is in order', async () => {
+    for (let seed = 1; seed <= 300; seed++) expect(await settleAtRandom(seed), `seed ${seed}`).toEqual([])
+  })
 
   test('D5: nack without a time asks the policy', () =>
     simulate(async (clock) => {

@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { sleep } from '../../src/core/clock.ts'
 import { skip, stop } from '../../src/core/error-policy.ts'
 import { SinkError } from '../../src/core/errors.ts'
+import { isMark, operator } from '../../src/core/stage.ts'
 import type { Logger, Sink } from '../../src/core/types.ts'
 import type { ChangeStreamClient } from '../../src/model/change-stream.ts'
 import { type Change, changeId } from '../../src/model/data-change-record.ts'
@@ -351,6 +352,26 @@ describe('runPipeline', () => {
         close: async () => undefined,
       }
       await expect(runPipeline(pipeline({ sink, onError: stop() }), run)).rejects.toBe(failure)
+    }))
+
+  test('D19: what is read again after a forgotten ack does not count as open at the end', () =>
+    inWorld(async ({ stream, pipeline, run, commit }) => {
+      commit(5)
+      let forgotten = 0
+      const forgetOne = operator<Change, Change>(async function* (source) {
+        for await (const item of source) if (isMark(item) || forgotten++ > 0) yield item
+      })
+      const summary = await runPipeline(
+        pipeline<Change>({
+          end: lastCommit(stream),
+          steps: (changes) => changes.pipe(forgetOne),
+          settleTimeoutMs: 5000,
+          onSettleTimeout: 'retry',
+        }),
+        run,
+      )
+      expect(summary).toMatchObject({ outcome: 'finished', unsettled: 0 })
+      expect(summary.delivered).toBeGreaterThan(5)
     }))
 
   test('maxInFlight 1 handles strictly one at a time', () =>

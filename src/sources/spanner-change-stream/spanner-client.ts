@@ -20,16 +20,20 @@ export interface SpannerClientOptions {
   readonly directedRead: protos.google.spanner.v1.IDirectedReadOptions | undefined
 }
 
+interface Session {
+  readonly name: Promise<string>
+  /** Whether the server has answered in it: only then can a NOT_FOUND mean that the server forgot it since. */
+  hasAnswered: boolean
+}
+
 type Request = protos.google.spanner.v1.IExecuteSqlRequest
 type Message = PartialResult & protos.google.spanner.v1.IPartialResultSet
 
 export class SpannerChangeStreamClient implements ChangeStreamClient {
   readonly #options: SpannerClientOptions
   #client: Promise<v1.SpannerClient> | undefined
-  #session: Promise<string> | undefined
+  #session: Session | undefined
   #layout: RecordLayout | undefined
-  /** Set while a NOT_FOUND may mean no more than a session that the server forgot. */
-  #isSessionSuspect = false
 
   constructor(options: SpannerClientOptions) {
     this.#options = options
@@ -56,11 +60,11 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
 
   async *query(query: PartitionQuery, signal: AbortSignal): AsyncGenerator<QueryPart, void, undefined> {
     const token = query.token ?? ''
+    const session = this.#openSession()
     try {
       const request = readRequest(this.#options.stream, query)
       const results = new PartialResults()
-      for await (const message of this.#stream(request, signal)) {
-        this.#isSessionSuspect = false
+      for await (const message of this.#stream(session, request, signal)) {
         const layout = this.#layoutOf(message)
         const records = results.take(message).flatMap((value) => decodeChangeRecord(value, token, layout))
         // A token behind a cut value is not used: resuming there would need the cut value kept as well.
@@ -70,7 +74,7 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
     } catch (error) {
       if (signal.aborted) throw signal.reason
       if (error instanceof SourceError) throw error
-      throw this.#isForgottenSession(error) ? readError({ code: 14, cause: error }, token) : readError(error, token)
+      throw this.#isForgotten(session, error) ? readError({ code: 14, cause: error }, token) : readError(error, token)
     }
   }
 
@@ -82,7 +86,7 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
     if (client === undefined) return
     try {
       const opened = await client
-      const name = await session?.catch(() => undefined)
+      const name = await session?.name.catch(() => undefined)
       if (name !== undefined)
         await opened.deleteSession({ name }, { timeout: 2_000, retry: null }).catch(() => undefined)
       await opened.close()
@@ -91,11 +95,10 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
     }
   }
 
-  /** The first NOT_FOUND is tried again with a new session; if that does not help, something else is gone. */
-  #isForgottenSession(error: unknown): boolean {
-    if (grpcCode(error) !== 'NOT_FOUND' || this.#isSessionSuspect) return false
-    this.#session = undefined
-    this.#isSessionSuspect = true
+  /** All partitions share the session, so all find it gone: each tries again, and the first makes a new one. */
+  #isForgotten(session: Session, error: unknown): boolean {
+    if (grpcCode(error) !== 'NOT_FOUND' || !session.hasAnswered) return false
+    if (this.#session === session) this.#session = undefined
     return true
   }
 
@@ -109,7 +112,7 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
     const results = new PartialResults()
     const values: WireValue[] = []
     let columns = 1
-    for await (const message of this.#stream({ sql }, signal)) {
+    for await (const message of this.#stream(this.#openSession(), { sql }, signal)) {
       columns = message.metadata?.rowType?.fields?.length ?? columns
       values.push(...results.take(message))
     }
@@ -121,15 +124,15 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
   }
 
   /** One streaming call. Ending the iteration cancels it at the server: destroying the stream alone would not. */
-  async *#stream(request: Request, signal: AbortSignal): AsyncGenerator<Message, void, undefined> {
+  async *#stream(session: Session, request: Request, signal: AbortSignal): AsyncGenerator<Message, void, undefined> {
     const client = await this.#connect()
-    const session = await this.#openSession(client)
+    const name = await session.name
     if (signal.aborted) throw signal.reason
     const { priority, requestTag, directedRead, database } = this.#options
     const call = client.executeStreamingSql(
       {
         ...request,
-        session,
+        session: name,
         transaction: { singleUse: { readOnly: { strong: true } } },
         requestOptions: {
           ...(priority && { priority: `PRIORITY_${priority.toUpperCase()}` as 'PRIORITY_LOW' }),
@@ -147,7 +150,10 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
     const cancel = (): void => call.cancel()
     signal.addEventListener('abort', cancel, { once: true })
     try {
-      yield* call
+      for await (const message of call) {
+        session.hasAnswered = true
+        yield message as Message
+      }
     } finally {
       signal.removeEventListener('abort', cancel)
       // After the end a cancelled call may still report that it was cancelled: nobody is left to hear it.
@@ -180,16 +186,19 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
     })
   }
 
-  #openSession(client: v1.SpannerClient): Promise<string> {
-    this.#session ??= this.#createSession(client).catch((error: unknown) => {
-      this.#session = undefined
-      throw error
+  #openSession(): Session {
+    if (this.#session !== undefined) return this.#session
+    const session: Session = { name: this.#createSession(), hasAnswered: false }
+    this.#session = session
+    session.name.catch(() => {
+      if (this.#session === session) this.#session = undefined
     })
-    return this.#session
+    return session
   }
 
-  async #createSession(client: v1.SpannerClient): Promise<string> {
+  async #createSession(): Promise<string> {
     const { database, databaseRole } = this.#options
+    const client = await this.#connect()
     const [session] = await client.createSession(
       { database, session: { multiplexed: true, ...(databaseRole && { creatorRole: databaseRole }) } },
       { timeout: 10_000, retry: null },
