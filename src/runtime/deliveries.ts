@@ -16,8 +16,10 @@ export type DeliveriesOptions<T> = Omit<PipelineOptions<T, T>, 'source' | 'steps
 /**
  * The deliveries of a source, to be settled at any time and in any order.
  * At most `maxInFlight` are open at once (1000 by default). `nack(error, { retryInMs })` hands the value out again
- * after that time; later values of its key wait for it, and those already handed out come again behind it, so that
- * order per key holds. `nack(error)` asks the error policy. Leaving the loop stores the progress made so far.
+ * after that time; later values of its key wait for it, and those already handed out come again behind it, acked or
+ * not, so that order per key holds: an ack counts once all earlier values of its key are acked. `nack(error)` asks the
+ * error policy. Ends when the source has ended and everything is settled. Leaving the loop stores the progress made
+ * so far.
  * @example
  * for await (const delivery of deliveries(source, { maxInFlight: 5000 })) buffer.push(delivery)
  */

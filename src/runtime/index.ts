@@ -1,5 +1,5 @@
 /** Pipelines: defined, loaded, run and stopped. */
-export { definePipeline, type Pipeline, type PipelineOptions, pipelineName } from './define-pipeline.ts'
+export { definePipeline, type Pipeline, type PipelineOptions } from './define-pipeline.ts'
 export { ackAll, type DeliveriesOptions, deliveries } from './deliveries.ts'
 export { findPipeline, loadPipeline, PIPELINES_FOLDER, type PipelineFile, pipelineFiles } from './load-pipeline.ts'
 export {
@@ -9,5 +9,5 @@ export {
   type RunSummary,
   runPipeline,
 } from './run-pipeline.ts'
-export { listenForShutdown, type Shutdown, type SignalEmitter } from './shutdown.ts'
+export { listenForShutdown, type Shutdown } from './shutdown.ts'
 export { type HandlerContext, type SubscribeOptions, subscribe } from './subscribe.ts'

@@ -5,26 +5,21 @@ import { type Failure, type Origin, SourceDelivery } from '../core/delivery.ts'
 import { isMark, type Stage } from '../core/stage.ts'
 import type { Decision, Delivery } from '../core/types.ts'
 
-/** A key with a value that is to come again: until that is done, values of this key are handed out one at a time. */
+/**
+ * The open values of one key. They are handed out side by side until one of them is to come again: then it and all
+ * that were handed out behind it come again one by one, and what has not been handed out waits for them.
+ */
 interface Lane<T> {
-  /** Is handed out or waits for its time; undefined while the lane waits for a late one. */
-  head: Entry<T> | undefined
-  /** The place of the head, or of the last one. */
-  place: number
-  timer: Timer | undefined
-  /** In order; behind the head. */
-  waiting: Entry<T>[]
-  /** Handed out before the head came again: the work on them may be older than that on the head. */
-  late: Set<Entry<T>>
+  /** In order. An ack passes to the source only when everything before it in its lane is acked as well. */
+  entries: Entry<T>[]
+  /** The places that come again; undefined while none does. */
+  repeats: { readonly from: number; readonly upTo: number } | undefined
 }
 
 export class RedeliveryDesk<T> {
   readonly #clock: Clock
   // The source's budget bounds what is handed out, so the queue need not.
   readonly #ready = new BoundedQueue<Delivery<T>>(Number.POSITIVE_INFINITY)
-  /** What is handed out and not settled, by id: what the source reads again takes the place of what it gave up. */
-  readonly #out = new Map<string, Entry<T>>()
-  /** Only keys with something to come again: without failures it stays empty and costs one look-up. */
   readonly #lanes = new Map<string, Lane<T>>()
   #places = 0
   #isClosed = false
@@ -58,118 +53,122 @@ export class RedeliveryDesk<T> {
 
   close(): void {
     this.#isClosed = true
-    for (const lane of this.#lanes.values()) lane.timer?.cancel()
+    for (const { entries } of this.#lanes.values()) for (const entry of entries) entry.timer?.cancel()
     this.#lanes.clear()
     this.#ready.close()
   }
 
   /** @internal */
   acked(entry: Entry<T>): void {
-    this.#cameBack(entry)
-    const lane = this.#lanes.get(entry.key)
-    // If it was handed out before an older value of its key came again, it comes again as well, behind that one.
-    if (lane !== undefined && entry.place > lane.place) this.#follow(lane, entry)
-    else this.#settled(entry, lane, () => entry.original.ack())
+    const lane = this.#laneOf(entry)
+    if (lane === undefined) {
+      entry.original.ack()
+      return
+    }
+    // Handed out before an older one came again: the work on it may be the older of the two.
+    entry.state = entry.isOutdated ? 'waiting' : 'done'
+    this.#proceed(lane, entry.key)
   }
 
   /** @internal */
   nacked(entry: Entry<T>, { error, retryInMs }: Failure): void {
-    this.#cameBack(entry)
-    if (this.#isClosed) return
+    const lane = this.#laneOf(entry)
+    if (lane === undefined) return
     const decision = retryInMs === undefined ? entry.original.decide(error, entry.attempt) : { retryInMs }
-    const lane = this.#lanes.get(entry.key)
     if (typeof decision === 'object') {
-      this.#comeAgain(entry, lane, decision.retryInMs)
+      this.#comeAgain(lane, entry, decision.retryInMs)
       return
     }
-    lane?.late.delete(entry)
-    this.#settled(entry, lane, () => entry.original.nack(error, { attempt: entry.attempt }))
+    entry.original.nack(error, { attempt: entry.attempt })
     // A stream that is over has nobody left to tell.
     if (decision === 'stop' && this.#isIdle !== undefined) this.#ready.fail(error)
+    this.#remove(lane, entry)
+    this.#proceed(lane, entry.key)
   }
 
-  #cameBack(entry: Entry<T>): void {
-    if (this.#out.get(entry.original.id) === entry) this.#out.delete(entry.original.id)
-  }
-
-  #settled(entry: Entry<T>, lane: Lane<T> | undefined, settle: () => void): void {
-    settle()
-    if (lane !== undefined) {
-      if (entry === lane.head) lane.head = undefined
-      this.#advance(lane, entry.key)
-    }
-    this.#endIfIdle()
-  }
-
-  #endIfIdle(): void {
-    if (this.#isIdle?.()) this.#ready.close()
+  /** Undefined for what is no longer of interest: the desk is closed, or the source has read the value again. */
+  #laneOf(entry: Entry<T>): Lane<T> | undefined {
+    return this.#isClosed || entry.isGivenUp ? undefined : this.#lanes.get(entry.key)
   }
 
   #admit(original: Delivery<T>): void {
     const entry = new Entry(original, this.#places++, this)
-    const lane = this.#lanes.get(entry.key)
+    let lane = this.#lanes.get(entry.key)
     if (lane === undefined) {
-      this.#handOut(entry)
+      lane = { entries: [], repeats: undefined }
+      this.#lanes.set(entry.key, lane)
+    }
+    this.#giveUpEarlierReading(lane, original)
+    lane.entries.push(entry)
+    if (lane.repeats === undefined) this.#handOut(entry)
+    else this.#handOutNext(lane)
+  }
+
+  /** A source that reads a partition again has given up what it handed out before: so does the lane. */
+  #giveUpEarlierReading(lane: Lane<T>, { id, timestamp, partition }: Delivery<T>): void {
+    const last = lane.entries.at(-1)?.original
+    if (last === undefined || partition === '' || timestamp > last.timestamp) return
+    const earlier = lane.entries.find(({ original }) => original.id === id)
+    if (earlier === undefined) return
+    earlier.isGivenUp = true
+    this.#remove(lane, earlier)
+  }
+
+  #remove(lane: Lane<T>, entry: Entry<T>): void {
+    entry.timer?.cancel()
+    lane.entries.splice(lane.entries.indexOf(entry), 1)
+  }
+
+  #comeAgain(lane: Lane<T>, entry: Entry<T>, inMs: number): void {
+    entry.attempt++
+    entry.state = 'pausing'
+    let upTo = entry.place
+    for (const later of lane.entries) {
+      if (later.place <= entry.place || !later.wasHandedOut) continue
+      upTo = later.place
+      if (later.state === 'done') later.state = 'waiting'
+      else if (later.state === 'out') later.isOutdated = true
+    }
+    const { repeats } = lane
+    lane.repeats = {
+      from: Math.min(repeats?.from ?? entry.place, entry.place),
+      upTo: Math.max(repeats?.upTo ?? upTo, upTo),
+    }
+    entry.timer = this.#clock.after(inMs, () => {
+      entry.state = 'waiting'
+      this.#handOutNext(lane)
+    })
+  }
+
+  #proceed(lane: Lane<T>, key: string): void {
+    while (lane.entries[0]?.state === 'done') lane.entries.shift()!.original.ack()
+    if (lane.entries.length === 0) this.#lanes.delete(key)
+    else this.#handOutNext(lane)
+    this.#endIfIdle()
+  }
+
+  #handOutNext(lane: Lane<T>): void {
+    const { repeats, entries } = lane
+    if (repeats === undefined) return
+    const next = entries.find(({ place, state }) => place >= repeats.from && state !== 'done')
+    if (next !== undefined && next.place <= repeats.upTo) {
+      if (next.state === 'waiting') this.#handOut(next)
       return
     }
-    const givenUp = this.#out.get(original.id)
-    if (givenUp !== undefined) lane.late.delete(givenUp)
-    if (givenUp !== undefined && givenUp === lane.head) lane.head = undefined
-    lane.waiting.push(entry)
-    this.#advance(lane, entry.key)
+    lane.repeats = undefined
+    for (const entry of entries) if (entry.state === 'waiting') this.#handOut(entry)
   }
 
   #handOut(entry: Entry<T>): void {
     const { value, key, timestamp, id } = entry.original
-    this.#out.set(id, entry)
+    entry.state = 'out'
+    entry.isOutdated = false
+    entry.wasHandedOut = true
     this.#ready.offer(new SourceDelivery(value, key, timestamp, id, entry, entry.place))
   }
 
-  #comeAgain(entry: Entry<T>, existing: Lane<T> | undefined, inMs: number): void {
-    entry.attempt++
-    if (existing !== undefined && entry.place > existing.place) {
-      this.#follow(existing, entry)
-      return
-    }
-    const lane = existing ?? { head: entry, place: 0, timer: undefined, waiting: [], late: new Set<Entry<T>>() }
-    this.#lanes.set(entry.key, lane)
-    // An older one fails as well: a head that waits for its time steps back; one that is handed out is a late one.
-    if (lane.timer !== undefined && lane.head !== entry) this.#insert(lane, lane.head!)
-    lane.timer?.cancel()
-    lane.head = entry
-    lane.place = entry.place
-    for (const other of this.#out.values())
-      if (other.key === entry.key && other.place > entry.place) lane.late.add(other)
-    lane.timer = this.#clock.after(inMs, () => {
-      lane.timer = undefined
-      this.#handOut(entry)
-    })
-  }
-
-  /** It was handed out too early: it takes its place in the line. */
-  #follow(lane: Lane<T>, entry: Entry<T>): void {
-    lane.late.delete(entry)
-    this.#insert(lane, entry)
-    this.#advance(lane, entry.key)
-  }
-
-  /** Hands out the next one, unless the present one is open or a late one has to come before it. */
-  #advance(lane: Lane<T>, key: string): void {
-    if (lane.head !== undefined) return
-    const next = lane.waiting[0]
-    if (next === undefined && lane.late.size === 0) this.#lanes.delete(key)
-    if (next === undefined) return
-    for (const late of lane.late) if (late.place < next.place) return
-    lane.waiting.shift()
-    lane.head = next
-    lane.place = next.place
-    this.#handOut(next)
-  }
-
-  #insert(lane: Lane<T>, entry: Entry<T>): void {
-    const behind = lane.waiting.findIndex((other) => other.place > entry.place)
-    if (behind === -1) lane.waiting.push(entry)
-    else lane.waiting.splice(behind, 0, entry)
+  #endIfIdle(): void {
+    if (this.#isIdle?.()) this.#ready.close()
   }
 }
 
@@ -179,6 +178,13 @@ class Entry<T> implements Origin {
   /** Its position among all: values of one key come in this order. */
   readonly place: number
   attempt = 1
+  /** `pausing`: failed and waits for its time. `waiting`: to be handed out. `done`: acked, but not all before it. */
+  state: 'waiting' | 'out' | 'pausing' | 'done' = 'waiting'
+  wasHandedOut = false
+  /** Is handed out, and something older has failed since: its ack will not count. */
+  isOutdated = false
+  isGivenUp = false
+  timer: Timer | undefined
   readonly #desk: RedeliveryDesk<T>
 
   constructor(original: Delivery<T>, place: number, desk: RedeliveryDesk<T>) {

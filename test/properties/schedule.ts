@@ -45,7 +45,8 @@ export interface Schedule {
   readonly maxPartitions: number
   readonly concurrency: number
   readonly order: 'key' | 'source'
-  readonly batches: boolean
+  /** Changes in one batch; 0 for no batches. */
+  readonly batchItems: number
   readonly lanes: 'one' | 'four' | 'key'
   readonly handlerMs: number
   readonly handlerFailures: number
@@ -76,7 +77,8 @@ const disruption: fc.Arbitrary<Disruption> = fc.oneof(
     side: fc.constantFrom('before' as const, 'after' as const),
   }),
   fc.record({
-    kind: fc.constantFrom('drain' as const, 'close' as const, 'die' as const),
+    // A drain promises most, so it comes more often.
+    kind: fc.constantFrom<('drain' | 'close' | 'die')[]>('drain', 'drain', 'drain', 'drain', 'close', 'die'),
     afterMs: moment,
   }),
   fc.record({
@@ -86,22 +88,25 @@ const disruption: fc.Arbitrary<Disruption> = fc.oneof(
   }),
 )
 
+/** Small numbers are where things meet. */
+const upTo = (small: number, large: number): fc.Arbitrary<number> =>
+  fc.oneof(fc.integer({ min: 1, max: small }), fc.integer({ min: 1, max: large }))
 const rarely = (max: number): fc.Arbitrary<number> => fc.constantFrom(0, 0, max / 20, max / 5, max)
 
 export const anySchedule: fc.Arbitrary<Schedule> = fc.record({
   seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
   transactions: fc.integer({ min: 1, max: 60 }),
-  keys: fc.integer({ min: 1, max: 25 }),
+  keys: upTo(4, 25),
   pauseMs: fc.constantFrom(0, 20, 200, 1000),
   initialPartitions: fc.integer({ min: 1, max: 4 }),
   topologyChance: fc.constantFrom(0, 0.05, 0.15, 0.35),
   tieChance: fc.constantFrom(0, 0.1, 0.6),
   endsEarly: fc.boolean(),
-  maxInFlight: fc.oneof(fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 200 })),
+  maxInFlight: upTo(8, 200),
   maxPartitions: fc.constantFrom(1, 2, 1000),
-  concurrency: fc.integer({ min: 1, max: 40 }),
+  concurrency: upTo(3, 40),
   order: fc.constantFrom('key' as const, 'source' as const),
-  batches: fc.boolean(),
+  batchItems: fc.constantFrom(0, 0, 2, 5),
   lanes: fc.constantFrom('one' as const, 'four' as const, 'key' as const),
   handlerMs: fc.constantFrom(0, 10, 300),
   handlerFailures: rarely(0.2),
@@ -112,7 +117,7 @@ export const anySchedule: fc.Arbitrary<Schedule> = fc.record({
   storeTrouble: rarely(0.15),
   sinkTrouble: rarely(0.2),
   storeDelayMs: fc.constantFrom(0, 50, 1200),
-  sinkDelayMs: fc.constantFrom(0, 20, 300),
+  sinkDelayMs: fc.constantFrom(0, 20, 300, 1000),
   disruptions: fc.array(disruption, { maxLength: 4 }),
   healAfterMs: fc.constantFrom(0, 1000, 10_000),
   standby: fc.boolean(),
@@ -172,6 +177,7 @@ class World {
   readonly #store: PartitionStore
   readonly #poison = new Set<string>()
   readonly #end: string
+  readonly #endings: Promise<string>[] = []
   #runs = 0
   #failures = 0
   #isCompleted = false
@@ -216,6 +222,7 @@ class World {
       while (!this.#isCompleted && this.#failures < MAX_FAILURES) {
         this.#isCompleted = (await this.#run(client(), undefined)) === 'finished'
       }
+      await Promise.all(this.#endings)
     } finally {
       await close()
     }
@@ -245,8 +252,8 @@ class World {
     this.#stream.injectFaults({
       errors: queryFaults,
       codes: permanentFaults ? [...PASSING_CODES, ...PERMANENT_CODES] : PASSING_CODES,
-      stalls: queryFaults / 5,
-      earlyEnds: queryFaults,
+      stalls: queryFaults / 2,
+      earlyEnds: Math.min(0.3, queryFaults * 3),
       duplicateTails: Math.min(1, queryFaults * 5),
       slowStarts: queryFaults / 10,
       kills: queryFaults / 20,
@@ -286,17 +293,19 @@ class World {
     else if (at + 1 < live.length) this.#stream.merge(live[at]!.token, live[at + 1]!.token)
   }
 
-  /** One process, from its start to its end or death. */
+  /** One process, from its start to its end or death; what a dead one leaves behind is awaited at the very end. */
   async #run(client: ChangeStreamClient, disruption: Disruption | undefined): Promise<string> {
     const run = ++this.#runs
     const owner = `worker-${run}`
     const random = this.#random.fork(owner)
     const drain = new AbortController()
     const close = new AbortController()
+    const death = Promise.withResolvers<'dead'>()
     const crash = disruption?.kind === 'crash' ? disruption : undefined
     const fate = new Fate(random.fork('fate'), this.#clock, crash, () => {
       this.#history.runCrashed(run)
       close.abort()
+      death.resolve('dead')
     })
     const disrupt = (): void => {
       if (disruption?.kind === 'drain') drain.abort()
@@ -309,14 +318,20 @@ class World {
         ? undefined
         : this.#clock.after(disruption.afterMs / this.#door.speed, disrupt)
     this.#history.runStarted(run)
+    const worker = this.#runWorker(run, owner, random, client, fate, drain.signal, close.signal)
+    const ending = this.#noteEnd(run, fate, worker).finally(() => timer?.cancel())
+    this.#endings.push(ending)
+    return await Promise.race([ending, death.promise])
+  }
+
+  async #noteEnd(run: number, fate: Fate, worker: Promise<{ outcome: string }>): Promise<string> {
     let outcome: string
     try {
-      outcome = (await this.#runWorker(run, owner, random, client, fate, drain.signal, close.signal)).outcome
+      outcome = (await worker).outcome
     } catch {
       this.#failures++
       outcome = 'failed'
     }
-    timer?.cancel()
     const isClean = outcome === 'finished' || outcome === 'drained'
     if (!fate.isDead) this.#history.runEnded(run, isClean ? (outcome as 'finished' | 'drained') : 'failed')
     return fate.isDead ? 'dead' : outcome
@@ -342,7 +357,7 @@ class World {
       run,
       this.#history,
       fate,
-      { ...trouble(sinkTrouble, sinkDelayMs), halfBatches: sinkTrouble / 2 },
+      { ...trouble(sinkTrouble, sinkDelayMs), halfBatches: sinkTrouble },
       random.fork('sink'),
       { one: undefined, four: (key: string) => String(key.length % 4), key: (key: string) => key }[lanes],
     )
@@ -393,7 +408,7 @@ class World {
     changes: Stage<Change>,
     running: () => RunningPipeline | undefined,
   ): Stage<Change | readonly Change[]> {
-    const { concurrency, order, handlerMs, handlerFailures, batches } = this.#schedule
+    const { concurrency, order, handlerMs, handlerFailures, batchItems } = this.#schedule
     const delays = random.fork('handler')
     const clock = this.#clock
     const handled = changes.pipe(
@@ -415,7 +430,8 @@ class World {
         { concurrency, order, clock },
       ),
     )
-    return batches ? handled.pipe(batch({ maxItems: 5, maxWaitMs: 100 / this.#door.speed, clock })) : handled
+    if (batchItems === 0) return handled
+    return handled.pipe(batch({ maxItems: batchItems, maxWaitMs: 100 / this.#door.speed, clock }))
   }
 
   /** Poison is given up, by the user's own word; anything else is tried a few times and then stops the run. */

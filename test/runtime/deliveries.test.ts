@@ -204,6 +204,20 @@ describe('deliveries', () => {
       expect(reader.values).toEqual(['a1', 'a2', 'a3', 'b1', 'a1', 'a2', 'a3'])
     }))
 
+  test('D17 P3: later ones that were acked before it failed come again, too', () =>
+    simulate(async (clock) => {
+      const reader = new Reader(clock, keyed('a1', 'a2', 'b1'))
+      await reader.has(3)
+      ackAll([reader.of('a2'), reader.of('b1')])
+      reader.of('a1').nack(new Error('busy'), { retryInMs: 100 })
+      await reader.has(4)
+      reader.of('a1').ack()
+      await reader.has(5)
+      reader.of('a2').ack()
+      await reader.done
+      expect(reader.values).toEqual(['a1', 'a2', 'b1', 'a1', 'a2'])
+    }))
+
   test('D17 P3: later ones that are acked only after it was done again come again, too', () =>
     simulate(async (clock) => {
       const reader = new Reader(clock, keyed('a1', 'a2'))

@@ -1,6 +1,7 @@
 /** A worker process of the crash tests: waits for its orders, runs a pipeline, and freezes where it is to be killed. */
 import { writeSync } from 'node:fs'
 import { createInterface } from 'node:readline'
+import { setTimeout } from 'node:timers/promises'
 import { StreamError } from '../../src/core/errors.ts'
 import type { Logger, Sink } from '../../src/core/types.ts'
 import type { Change } from '../../src/model/data-change-record.ts'
@@ -36,6 +37,8 @@ export interface WorkerOrders {
   readonly freeze?: FreezePoint
 }
 
+const CHECKPOINT_INTERVAL_MS = 15
+
 /** What the worker says, one line of JSON each. */
 export type WorkerReport =
   | { readonly kind: 'ready' }
@@ -68,7 +71,11 @@ class Freezer {
     const point = this.#point
     const isStep = point !== undefined && (point.step === 'any' || steps.includes(point.step))
     const isHere = isStep && ++this.#seen === point.occurrence
-    if (isHere && point.side === 'before') freezeForever()
+    if (isHere && point.side === 'before') {
+      // Progress that was noted too early gets the time to reach the store, where it does harm.
+      await setTimeout(4 * CHECKPOINT_INTERVAL_MS)
+      freezeForever()
+    }
     const result = await work()
     if (isHere && point.side === 'after') freezeForever()
     return result
@@ -138,7 +145,7 @@ async function work(orders: WorkerOrders, drain: AbortSignal): Promise<void> {
     sink: freezingSink(fileSink({ path: orders.outPath }), freezer),
     store: freezingStore(sqlitePartitionStore({ path: orders.statePath }), freezer),
     maxInFlight: 8,
-    checkpointIntervalMs: 15,
+    checkpointIntervalMs: CHECKPOINT_INTERVAL_MS,
     leaseMs,
     onHeld,
   })
