@@ -21,6 +21,7 @@ export async function main(args: readonly string[]): Promise<void> {
     return exitCodeOf(error)
   }
   surviveClosedPipes()
+  if (!verbose) hushMetadataWarning()
   process.on('uncaughtException', (error) => process.exit(fail(error)))
   process.on('beforeExit', () => process.exit(fail(new StreamError('STALLED', STALLED, { hint: STALLED_HINT }))))
 
@@ -142,6 +143,14 @@ function surviveClosedPipes(): void {
       if (error.code !== 'EPIPE') throw error
     })
   }
+}
+
+/** Google's client warns that this is no machine of Google's; without credentials our own message says what to do. */
+function hushMetadataWarning(): void {
+  process.removeAllListeners('warning')
+  process.on('warning', ({ name, message }) => {
+    if (name !== 'MetadataLookupWarning') process.stderr.write(`${name}: ${message}\n`)
+  })
 }
 
 function written(stream: NodeJS.WriteStream): Promise<void> {

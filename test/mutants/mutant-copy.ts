@@ -1,7 +1,7 @@
 /** Plants a bug in a copy of the sources and lets a child process hunt for it there. */
 import { execFile } from 'node:child_process'
 import { cp, readFile, rm, writeFile } from 'node:fs/promises'
-import { basename, join } from 'node:path'
+import { join } from 'node:path'
 import { promisify } from 'node:util'
 import type { Catch } from './hunt.ts'
 import type { Edit, PlantedBug } from './planted-bugs.ts'
@@ -44,7 +44,9 @@ async function plant(folder: string, { file, find, replace }: Edit): Promise<voi
   const path = join(folder, file)
   const parts = (await readFile(path, 'utf8')).split(find)
   if (parts.length !== 2) {
-    throw new Error(`${file} holds ${JSON.stringify(find)} ${parts.length - 1} times instead of once: ${basename(path)}`)
+    throw new Error(
+      `${file} holds ${JSON.stringify(find)} ${parts.length - 1} times instead of once: adapt the planted bug`,
+    )
   }
   await writeFile(path, parts.join(replace))
 }

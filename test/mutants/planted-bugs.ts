@@ -60,7 +60,11 @@ export const plantedBugs: readonly PlantedBug[] = [
   bug(
     'P1',
     'resume one tick later',
-    { file: READER, find: 'start: this.#reading.position.timestamp', replace: 'start: tickAfter(this.#reading.position.timestamp)' },
+    {
+      file: READER,
+      find: 'start: this.#reading.position.timestamp',
+      replace: 'start: tickAfter(this.#reading.position.timestamp)',
+    },
     {
       file: READER,
       find: 'const MIN_STALL_MS = 3_000',

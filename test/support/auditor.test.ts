@@ -507,6 +507,15 @@ describe('checkOneOwner', () => {
     expect(promisesOf(checkOneOwner(gatherFacts(LEDGER, history.events, OPTIONS)))).toEqual(['P10'])
   })
 
+  test('P10: a claim of what another owner still holds is caught', () => {
+    const history = tell('run 1')
+    history.storeWrite(1, write('checkpoint', 'A', at('t2'), []))
+    history.storeWrite(2, { op: 'claim', token: 'A', owner: 'late', epoch: 2, accepted: true, leaseLeftMs: 0 })
+    history.storeWrite(3, { op: 'claim', token: 'A', owner: 'early', epoch: 3, accepted: true, leaseLeftMs: 1 })
+    const violations = checkOneOwner(gatherFacts(LEDGER, history.events, OPTIONS))
+    expect(violations.map(({ message }) => message)).toEqual(['A: early took what late held for another 1 ms'])
+  })
+
   test('P10: two owners in one epoch are caught', () => {
     const history = tell('run 1')
     history.storeWrite(1, write('checkpoint', 'A', at('t2'), []))
