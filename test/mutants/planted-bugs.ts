@@ -211,6 +211,11 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
     find: 'return row?.owner === owner && row.epoch === epoch ? row : undefined',
     replace: 'return row',
   }),
+  bug('P10', 'claim keeps the epoch', {
+    file: STORE,
+    find: 'const epoch = row.owner === owner ? row.epoch : row.epoch + 1',
+    replace: 'const epoch = row.epoch',
+  }),
   bug('P10', 'claim takes held rows', {
     file: STORE,
     find: 'if (row.owner !== null && row.owner !== owner && row.leaseUntilMs > now) continue',
@@ -225,6 +230,12 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
   bug('P11', 'drain does not wait for the lanes', {
     file: RUN_PIPELINE,
     find: 'for (const lane of lanes) await lane.below(1)',
+    replace: '',
+  }),
+
+  bug('P11', 'writes go on behind the end of the run', {
+    file: RUN_PIPELINE,
+    find: 'await Promise.all(lanes.map((lane) => lane.stopped()))',
     replace: '',
   }),
 

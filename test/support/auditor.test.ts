@@ -537,6 +537,13 @@ describe('checkDrainSettlesAll', () => {
     expect(violations.map(({ message }) => message)).toEqual(['run ended drained, a4x was not settled'])
   })
 
+  test('P11: a write that comes after the end of its run is caught, however it ended', () => {
+    for (const end of ['drained', 'failed']) {
+      const violations = checkDrainSettlesAll(facts(`run 1\n ${end}\n write a2`))
+      expect(violations.map(({ message }) => message)).toEqual(['a2 was written after its run had ended'])
+    }
+  })
+
   test('P11: a settlement that is not stored is caught', () => {
     expect(check(edit(DRAINED_BETWEEN, 'checkpoint A t3 a3', 'checkpoint A t3'))).toEqual(['P11'])
   })

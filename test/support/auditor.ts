@@ -365,13 +365,18 @@ export function checkOneOwner(facts: Facts): Violation[] {
   return violations
 }
 
-/** P11: when a run has drained or finished, all that it delivered is settled and stored. */
+/** P11: when a run has drained or finished, all that it delivered is settled and stored; ended anyhow, it writes no more. */
 export function checkDrainSettlesAll(facts: Facts): Violation[] {
   const violations: Violation[] = []
   const stored = new Map<string, Progress>()
   const finished = new Set<string>()
   const delivered = new Map<number, Map<string, JudgedChange[]>>()
+  const ended = new Set<number>()
   for (const event of facts.events) {
+    if (event.type === 'run-ended') ended.add(event.run)
+    if (event.type === 'written' && ended.has(event.run)) {
+      violations.push({ promise: 'P11', message: `${event.id} was written after its run had ended`, event })
+    }
     if (event.type === 'run-started') delivered.set(event.run, new Map())
     else if (event.type === 'delivered') {
       const change = facts.judged.get(event.id)

@@ -156,7 +156,7 @@ export function recordedSink(
         const failedKeys = new Set<string>()
         for (const [index, item] of items.entries()) {
           const keys = ([item].flat() as Change[]).map((change) => rowKey(change.table, change.keys))
-          if (random.chance(0.7) && !keys.some((key) => failedKeys.has(key))) {
+          if (random.chance(0.5) && !keys.some((key) => failedKeys.has(key))) {
             put(item)
             continue
           }
