@@ -61,7 +61,8 @@ async function failed<T>(
   const error = new OperatorError(operator, thrown)
   const decision = delivery.decide(error, tries)
   if (typeof decision === 'object') return sleep(clock, decision.retryInMs, signal)
-  delivery.nack(error, { attempt: tries })
-  // The nack may have stopped the run: then nothing that comes after this value may be worked on.
+  delivery.nack(error, { attempt: tries, decision })
+  // Nothing that comes after a value that stops the run may be worked on: it would overtake that value.
+  if (decision === 'stop') throw error
   signal.throwIfAborted()
 }

@@ -51,6 +51,12 @@ export class BoundedQueue<T> {
     return values
   }
 
+  /** Takes out what is no longer wanted. */
+  drop(isUnwanted: (value: T) => boolean): void {
+    this.#values = this.#values.filter((value) => !isUnwanted(value))
+    this.#releaseWriters()
+  }
+
   /** No more values will come. */
   close(): void {
     if (this.#state === 'open') this.#end('closed')

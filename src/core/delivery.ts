@@ -19,6 +19,8 @@ export interface Failure {
   readonly attempt: number
   /** Set if whoever failed asks for the value again. */
   readonly retryInMs: number | undefined
+  /** Set if the error policy has been asked already. */
+  readonly decision: Decision | undefined
 }
 
 /** What a delivery settles: its source, the whole it is a part of, or the many it was joined from. */
@@ -59,10 +61,10 @@ export class SourceDelivery<T> implements Delivery<T>, Duty {
     this.#origin.acked(this.#sequence)
   }
 
-  nack(error: unknown, { attempt = Number.POSITIVE_INFINITY, retryInMs }: NackOptions = {}): void {
+  nack(error: unknown, { attempt = Number.POSITIVE_INFINITY, retryInMs, decision }: NackOptions = {}): void {
     if (this.isSettled) return
     this.isSettled = true
-    this.#origin.nacked(this.#sequence, { id: this.id, value: this.value, error, attempt, retryInMs })
+    this.#origin.nacked(this.#sequence, { id: this.id, value: this.value, error, attempt, retryInMs, decision })
   }
 
   decide(error: unknown, attempt: number): Decision {

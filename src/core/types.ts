@@ -11,6 +11,8 @@ export interface NackOptions {
   readonly retryInMs?: number
   /** How often the work on this value has been tried; the error policy counts with it. */
   readonly attempt?: number
+  /** What the error policy has already said to this failure, so that it is not asked twice. */
+  readonly decision?: Decision
 }
 
 /** What the error policy answers: give up the run, give up this value, or try again after a while. */

@@ -13,6 +13,8 @@ export interface Partition {
   readonly parentTokens: readonly string[]
   readonly start: CommitTimestamp
   readonly state: PartitionState
+  /** The user's end at which it was finished; null if it is not finished or ended by itself. */
+  readonly endedAt: CommitTimestamp | null
   /** Everything before this time is settled; `start` at first. */
   readonly watermark: CommitTimestamp
   /** What is settled at exactly the watermark. */

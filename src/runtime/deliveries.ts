@@ -45,9 +45,12 @@ export async function* deliveries<T>(
     }
   } finally {
     desk.close()
-    await run.close()
-    await pump
-    await closeStore()
+    try {
+      await run.close()
+      await pump
+    } finally {
+      await closeStore()
+    }
   }
 }
 

@@ -35,6 +35,8 @@ export class RedeliveryDesk<T> {
    * settled, by `isIdle`: what was handed out may still have to come again.
    */
   async pump(stream: Stage<T>, isIdle: () => boolean, signal: AbortSignal | undefined): Promise<void> {
+    // Also when the stream is over and only settlements are waited for.
+    signal?.addEventListener('abort', () => this.#ready.fail(signal.reason), { once: true })
     try {
       for await (const chunk of stream.chunks(signal)) {
         for (const item of chunk) if (!isMark(item)) this.#admit(item)
@@ -79,9 +81,12 @@ export class RedeliveryDesk<T> {
       this.#comeAgain(lane, entry, decision.retryInMs)
       return
     }
-    entry.original.nack(error, { attempt: entry.attempt })
-    // A stream that is over has nobody left to tell.
-    if (decision === 'stop' && this.#isIdle !== undefined) this.#ready.fail(error)
+    entry.original.nack(error, { attempt: entry.attempt, decision })
+    if (decision === 'stop') {
+      // Nothing behind it may be handed out any more.
+      this.#ready.fail(error)
+      return
+    }
     this.#remove(lane, entry)
     this.#proceed(lane, entry.key)
   }

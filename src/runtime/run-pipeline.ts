@@ -1,8 +1,8 @@
 /** Runs a pipeline from its source to its sinks, until it is finished, drained, closed or failed. */
 import { type Clock, systemClock, type Timer } from '../core/clock.ts'
-import { describeThrown } from '../core/errors.ts'
-import { linkSignals } from '../core/signals.ts'
-import { isMark, type Stage } from '../core/stage.ts'
+import { ConfigError, describeThrown } from '../core/errors.ts'
+import { settlesWithin } from '../core/signals.ts'
+import { asStage, type Item, isMark, type Stage } from '../core/stage.ts'
 import { type CommitTimestamp, type Delivery, type Logger, type Sink, silentLogger } from '../core/types.ts'
 import type { SourceStatus } from '../sources/source.ts'
 import type { Pipeline } from './define-pipeline.ts'
@@ -86,19 +86,24 @@ class PipelineRun<In, Out> {
 
   async run(): Promise<RunSummary> {
     const { drain, close, onStart } = this.#options
+    const { failed } = this.#source.run
     const startedMs = this.#clock.now()
-    const forgetDrain = onAbort(drain, () => this.#drain())
-    const forgetClose = onAbort(close, () => this.#stop.abort(CLOSED))
-    onStart?.({ status: () => this.#status() })
+    const forget = [
+      onAbort(drain, () => this.#drain()),
+      onAbort(close, () => this.#stop.abort(CLOSED)),
+      onAbort(failed, () => this.#stop.abort(failed.reason)),
+    ]
     let failure: { readonly error: unknown } | undefined
     try {
-      await this.#withinGrace(this.#carry(this.#pipeline.steps(this.#source.run.stream)))
+      onStart?.({ status: () => this.#status() })
+      await this.#withinGrace(this.#carry(this.#steps()))
+      // What failed after the end of the stream was given up by nobody.
+      failed.throwIfAborted()
     } catch (error) {
       failure = { error }
       this.#stop.abort(error)
     } finally {
-      forgetDrain()
-      forgetClose()
+      for (const stopListening of forget) stopListening()
       this.#drainTimer?.cancel()
     }
     failure = await this.#end(failure)
@@ -107,12 +112,20 @@ class PipelineRun<In, Out> {
     return this.#summary(startedMs, failure?.error)
   }
 
+  #steps(): Stage<Out> {
+    const stream: unknown = this.#pipeline.steps(this.#source.run.stream)
+    if (typeof (stream as AsyncIterable<Item<Out>> | undefined)?.[Symbol.asyncIterator] === 'function') {
+      return asStage(stream as AsyncIterable<Item<Out>>)
+    }
+    throw new ConfigError('definePipeline: steps must return the stream', {
+      hint: 'Write steps: (changes) => changes.pipe(...), with no braces or with a return.',
+    })
+  }
+
   /** Takes deliveries to the lanes of every sink, no faster than they are written. */
   async #carry(stream: Stage<Out>): Promise<void> {
     const { sinks, maxInFlight } = this.#pipeline
-    // A lane that fails while the source is idle must end the wait for the next delivery as well.
-    const failed = new AbortController()
-    const { signal, unlink } = linkSignals(this.#stop.signal, failed.signal)
+    const { signal } = this.#stop
     const lanes = sinks.map(
       (sink) =>
         new SinkLanes(sink, {
@@ -121,7 +134,8 @@ class PipelineRun<In, Out> {
           onWritten: (items) => {
             this.#written += items
           },
-          onFailed: (error) => failed.abort(error),
+          // A lane that fails while the source is idle must end the wait for the next delivery as well.
+          onFailed: (error) => this.#stop.abort(error),
         }),
     )
     try {
@@ -134,11 +148,9 @@ class PipelineRun<In, Out> {
       for (const lane of lanes) await lane.below(1)
     } catch (error) {
       // A write that goes on behind our back could overtake what the next run writes: stop them, and see them stop.
-      failed.abort(error)
+      this.#stop.abort(error)
       await Promise.all(lanes.map((lane) => lane.stopped()))
       throw error
-    } finally {
-      unlink()
     }
   }
 
@@ -185,12 +197,11 @@ class PipelineRun<In, Out> {
     return first
   }
 
-  /** A sink that hung while it wrote may hang again when it is closed: then it is left behind. */
+  /** A sink that does not come to its end is left behind. */
   async #closeSink(sink: Sink<Out>): Promise<void> {
-    if (!this.#isAbandoned) return await sink.close()
-    const { promise: isOverdue, resolve } = Promise.withResolvers<void>()
-    const grace = this.#clock.after(GRACE_MS, resolve)
-    await Promise.race([sink.close(), isOverdue]).finally(() => grace.cancel())
+    const closing = sink.close()
+    if (await settlesWithin(this.#clock, GRACE_MS, closing)) await closing
+    else this.#logger.warn(`${sink.name} did not close within ${GRACE_MS} ms and is left behind`)
   }
 
   #status(): RunStatus {

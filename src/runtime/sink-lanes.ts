@@ -1,6 +1,6 @@
 /** Writes deliveries to a sink in lanes: lanes in parallel, one lane never overtakes itself, retries in place. */
 import { type Clock, sleep } from '../core/clock.ts'
-import { SinkError } from '../core/errors.ts'
+import { describeThrown, SinkError } from '../core/errors.ts'
 import type { Delivery, Sink } from '../core/types.ts'
 
 interface Lane<T> {
@@ -42,7 +42,7 @@ export class SinkLanes<T> {
   add(deliveries: readonly Delivery<T>[]): void {
     const idle: [string, Lane<T>][] = []
     for (const delivery of deliveries) {
-      const name = this.#sink.lane?.(delivery.value, delivery.key) ?? ''
+      const name = this.#laneOf(delivery)
       let lane = this.#lanes.get(name)
       if (lane === undefined) {
         lane = { waiting: [] }
@@ -63,6 +63,14 @@ export class SinkLanes<T> {
     await Promise.all(this.#running)
   }
 
+  #laneOf({ value, key }: Delivery<T>): string {
+    try {
+      return this.#sink.lane?.(value, key) ?? ''
+    } catch (cause) {
+      throw new SinkError(`${this.#sink.name}: lane() threw ${describeThrown(cause)}`, { cause })
+    }
+  }
+
   /** Resolves when fewer than `limit` items are waiting or being written; rejects if writing has failed. */
   below(limit: number): Promise<void> {
     if (this.#failure !== undefined) return Promise.reject(this.#failure.error)
@@ -75,7 +83,7 @@ export class SinkLanes<T> {
     try {
       while (lane.waiting.length > 0) {
         const batch = lane.waiting.splice(0, max)
-        await this.#write(batch, 1)
+        await this.#write(batch)
         this.#pending -= batch.length
         this.#wake()
       }
@@ -88,10 +96,10 @@ export class SinkLanes<T> {
   }
 
   /** Returns when every item of the batch is settled; throws when the run is over. */
-  async #write(batch: readonly Delivery<T>[], attempt: number): Promise<void> {
+  async #write(batch: readonly Delivery<T>[]): Promise<void> {
     const { signal, clock, onWritten } = this.#options
     let open = batch
-    for (let tries = attempt; ; tries++) {
+    for (let tries = 1; ; tries++) {
       signal.throwIfAborted()
       try {
         await this.#sink.write(
@@ -114,10 +122,10 @@ export class SinkLanes<T> {
         }
         if (decision === 'skip' && open.length > 1) {
           // One bad item must not take the whole batch with it: find it by writing them one by one.
-          for (const delivery of open) await this.#write([delivery], tries)
+          for (const delivery of open) await this.#write([delivery])
           return
         }
-        for (const delivery of open) delivery.nack(error, { attempt: tries })
+        for (const delivery of open) delivery.nack(error, { attempt: tries, decision })
         if (decision === 'stop') throw error
         return
       }

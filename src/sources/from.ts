@@ -1,6 +1,8 @@
 /** Makes a source of anything that can be iterated, so that the operators serve without Spanner too. */
+import type { Timer } from '../core/clock.ts'
 import { type Failure, type Origin, SourceDelivery } from '../core/delivery.ts'
 import { ConfigError, describeThrown } from '../core/errors.ts'
+import { reportForgotten } from '../core/forgotten-deliveries.ts'
 import { type BudgetAccount, InFlightBudget } from '../core/in-flight-budget.ts'
 import { InFlightTracker } from '../core/in-flight-tracker.ts'
 import { abortable } from '../core/signals.ts'
@@ -47,6 +49,9 @@ class IterableRun<T> implements SourceRun<T>, Origin {
   readonly #budget: InFlightBudget
   readonly #account: BudgetAccount
   readonly #stop = new AbortController()
+  readonly #failed = new AbortController()
+  #settleCheck: Timer | undefined
+  #reportedId: string | undefined
   #delivered = 0
   #settled = 0
   #skipped = 0
@@ -60,12 +65,17 @@ class IterableRun<T> implements SourceRun<T>, Origin {
     this.stream = new Stage((signal) => this.#chunks(signal))
   }
 
+  get failed(): AbortSignal {
+    return this.#failed.signal
+  }
+
   drain(): void {
     this.#stop.abort(DRAINED)
   }
 
   close(): Promise<void> {
     this.#stop.abort(DRAINED)
+    this.#settleCheck?.cancel()
     return Promise.resolve()
   }
 
@@ -90,13 +100,16 @@ class IterableRun<T> implements SourceRun<T>, Origin {
     this.#account.give(0)
   }
 
-  nacked(sequence: number, { id, value, error, attempt }: Failure): void {
-    if (this.decide(error, value, attempt) === 'skip') {
+  nacked(
+    sequence: number,
+    { id, value, error, attempt, decision = this.decide(error, value, attempt) }: Failure,
+  ): void {
+    if (decision === 'skip') {
       this.#skipped++
       this.#context.logger.warn('a value is skipped after it failed', { id, error: describeThrown(error) })
       this.acked(sequence)
     } else {
-      this.#stop.abort(error)
+      this.#fail(error)
     }
   }
 
@@ -104,10 +117,30 @@ class IterableRun<T> implements SourceRun<T>, Origin {
     return this.#context.policy.decide(error, { value, partition: '', attempt })
   }
 
+  #fail(error: unknown): void {
+    this.#failed.abort(error)
+    this.#stop.abort(error)
+  }
+
+  /** Values cannot be read again, so `'retry'` reports like `'warn'`. */
+  #watchForgotten(): void {
+    const { clock, settleTimeoutMs } = this.#context
+    if (settleTimeoutMs === 0) return
+    this.#settleCheck = clock.after(Math.min(settleTimeoutMs, 1000), () => {
+      try {
+        this.#reportedId = reportForgotten(this.#tracker, '', this.#reportedId, this.#context) ?? this.#reportedId
+        this.#watchForgotten()
+      } catch (error) {
+        this.#fail(error)
+      }
+    })
+  }
+
   async *#chunks(signal: AbortSignal): AsyncGenerator<Chunk<T>, void, undefined> {
     const forward = (): void => this.#stop.abort(signal.reason)
     if (signal.aborted) forward()
     signal.addEventListener('abort', forward, { once: true })
+    this.#watchForgotten()
     try {
       if (Symbol.asyncIterator in this.#values) yield* this.#fromAsync(this.#values)
       else yield* this.#fromSync(this.#values)
@@ -116,42 +149,62 @@ class IterableRun<T> implements SourceRun<T>, Origin {
     } finally {
       signal.removeEventListener('abort', forward)
     }
-    // A value that failed after the last one was read still fails the run.
-    if (this.#stop.signal.aborted && this.#stop.signal.reason !== DRAINED) throw this.#stop.signal.reason
+    // A value that failed after the last one was read still fails whoever iterates.
+    this.#failed.signal.throwIfAborted()
   }
 
+  // Both take room first and a value then: a value that is taken and not handed out would be lost at a drain.
+
   async *#fromSync(values: Iterable<T>): AsyncGenerator<Chunk<T>, void, undefined> {
+    const iterator = values[Symbol.iterator]()
     let chunk: SourceDelivery<T>[] = []
-    for (const value of values) {
-      if (!this.#account.tryTake(0)) {
-        if (chunk.length > 0) yield chunk
+    let isExhausted = false
+    try {
+      for (;;) {
+        if (!this.#account.tryTake(0)) {
+          if (chunk.length > 0) yield chunk
+          chunk = []
+          await this.#account.take(0, this.#stop.signal)
+        }
+        const { done, value } = iterator.next()
+        isExhausted = done === true
+        if (isExhausted) break
+        chunk.push(this.#deliver(value))
+        if (chunk.length < CHUNK_ITEMS) continue
+        yield chunk
         chunk = []
-        await this.#account.take(0, this.#stop.signal)
+        this.#stop.signal.throwIfAborted()
       }
-      chunk.push(this.#deliver(value))
-      if (chunk.length < CHUNK_ITEMS) continue
-      yield chunk
-      chunk = []
-      this.#stop.signal.throwIfAborted()
+      this.#account.give(0)
+      if (chunk.length > 0) yield chunk
+    } finally {
+      if (!isExhausted) iterator.return?.()
     }
-    if (chunk.length > 0) yield chunk
   }
 
   async *#fromAsync(values: AsyncIterable<T>): AsyncGenerator<Chunk<T>, void, undefined> {
     const iterator = values[Symbol.asyncIterator]()
+    let isExhausted = false
     try {
       for (;;) {
-        const { done, value } = await abortable(iterator.next(), this.#stop.signal)
-        if (done) return
         await this.#account.take(0, this.#stop.signal)
+        const { done, value } = await abortable(iterator.next(), this.#stop.signal)
+        isExhausted = done === true
+        if (isExhausted) break
         yield [this.#deliver(value)]
+        this.#stop.signal.throwIfAborted()
       }
+      this.#account.give(0)
     } finally {
-      const returned = Promise.resolve(iterator.return?.())
-      // After an abort it may hang in next(), and would answer return() only after that: then it is not waited for.
-      if (this.#stop.signal.aborted) returned.catch(() => undefined)
-      else await returned
+      if (!isExhausted) await this.#closeAsync(iterator)
     }
+  }
+
+  async #closeAsync(iterator: AsyncIterator<T>): Promise<void> {
+    const returned = Promise.resolve(iterator.return?.())
+    // After an abort it may hang in next(), and would answer return() only after that: then it is not waited for.
+    if (this.#stop.signal.aborted) returned.catch(() => undefined)
+    else await returned
   }
 
   #deliver(value: T): SourceDelivery<T> {
@@ -159,7 +212,7 @@ class IterableRun<T> implements SourceRun<T>, Origin {
     const { key, timestamp, id } = this.#options
     const time = timestamp?.(value, index) ?? timestampFromMs(this.#context.clock.now())
     const name = id?.(value, index) ?? String(index)
-    const sequence = this.#tracker.enter(time, name, 0)
+    const sequence = this.#tracker.enter(time, name, this.#context.clock.now())
     return new SourceDelivery(value, key?.(value, index) ?? name, time, name, this, sequence)
   }
 }

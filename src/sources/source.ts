@@ -62,6 +62,8 @@ export interface SourceStatus {
 export interface SourceRun<T> {
   /** To be iterated once. Ends when everything is read and settled, or after `drain`. */
   readonly stream: Stage<T>
+  /** Aborted with the error that stops the run, whether or not the stream is still being read. */
+  readonly failed: AbortSignal
   /** Reads no further: the stream ends after what has been read. */
   drain(): void
   /**

@@ -2,6 +2,7 @@
 import { type Clock, systemClock } from '../core/clock.ts'
 import type { Checkpoint } from '../core/in-flight-tracker.ts'
 import { knownKeys } from '../core/options.ts'
+import type { CommitTimestamp } from '../model/commit-timestamp.ts'
 import type { Partition, PartitionState } from '../model/partition.ts'
 import type { CheckpointWrite, NewPartition, Ownership, PartitionStore, PartitionTable } from './partition-store.ts'
 
@@ -57,12 +58,18 @@ class MemoryPartitionTable implements PartitionTable {
     return true
   }
 
+  async reopen(end: CommitTimestamp | null): Promise<void> {
+    for (const row of this.#rows.values()) {
+      if (row.state !== 'FINISHED' || row.endedAt === null || (end !== null && row.endedAt >= end)) continue
+      this.#put({ ...row, state: 'RUNNING', endedAt: null })
+    }
+  }
+
   async claim(owner: string, leaseMs: number): Promise<Partition[]> {
     const now = this.#clock.now()
     for (const row of this.#unfinished()) {
       if (row.owner !== null && row.owner !== owner && row.leaseUntilMs > now) continue
-      const epoch = row.owner === owner ? row.epoch : row.epoch + 1
-      this.#put({ ...row, owner, epoch, leaseUntilMs: now + leaseMs })
+      this.#put({ ...row, owner, epoch: row.epoch + 1, leaseUntilMs: now + leaseMs })
     }
     return this.#unfinished()
   }
@@ -100,10 +107,15 @@ class MemoryPartitionTable implements PartitionTable {
     return lost
   }
 
-  async finish(token: string, ownership: Ownership, checkpoint: Checkpoint): Promise<boolean> {
+  async finish(
+    token: string,
+    ownership: Ownership,
+    checkpoint: Checkpoint,
+    endedAt: CommitTimestamp | null,
+  ): Promise<boolean> {
     const row = this.#held(token, ownership)
     if (row?.state !== 'RUNNING') return false
-    this.#put({ ...progressed(row, checkpoint), state: 'FINISHED', owner: null, leaseUntilMs: 0 })
+    this.#put({ ...progressed(row, checkpoint), state: 'FINISHED', endedAt, owner: null, leaseUntilMs: 0 })
     return true
   }
 
@@ -127,6 +139,7 @@ class MemoryPartitionTable implements PartitionTable {
       token,
       parentTokens: [...parentTokens],
       start,
+      endedAt: null,
       state: 'CREATED',
       watermark: start,
       boundaryIds: [],

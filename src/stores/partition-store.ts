@@ -50,9 +50,14 @@ export interface PartitionTable {
   createRoot(root: NewPartition, owner: string, leaseMs: number): Promise<boolean>
 
   /**
-   * Takes every unfinished row that is unowned, whose lease has run out, or that `owner` holds already; raises the
-   * epoch of those that it takes from nobody or somebody else. Returns all unfinished rows: those with another owner
-   * are still held. One atomic step.
+   * Makes the rows that were finished at a user's end before `end` (at any end, if null) RUNNING again, and unowned:
+   * there is more to read in them now.
+   */
+  reopen(end: CommitTimestamp | null): Promise<void>
+
+  /**
+   * Takes every unfinished row that is unowned, whose lease has run out, or that `owner` holds already, and raises its
+   * epoch. Returns all unfinished rows: those with another owner are still held. One atomic step.
    */
   claim(owner: string, leaseMs: number): Promise<Partition[]>
 
@@ -80,9 +85,9 @@ export interface PartitionTable {
 
   /**
    * Moves a running row to FINISHED with its last checkpoint and gives up its lease, in one commit; false, changing
-   * nothing, if it is not held in this epoch or not RUNNING.
+   * nothing, if it is not held in this epoch or not RUNNING. `endedAt` is the user's end if that is why it is finished.
    */
-  finish(token: string, ownership: Ownership, checkpoint: Checkpoint): Promise<boolean>
+  finish(token: string, ownership: Ownership, checkpoint: Checkpoint, endedAt: CommitTimestamp | null): Promise<boolean>
 
   /** Gives up all leases of `owner` so that others need not wait for their end. Rows stay as they are. */
   release(owner: string): Promise<void>

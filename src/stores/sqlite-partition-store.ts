@@ -1,13 +1,13 @@
 /** Partition progress in one SQLite file: the embedded default, shared safely by the processes of one machine. */
-import { closeSync, fsyncSync, mkdirSync, openSync } from 'node:fs'
-import { dirname, resolve } from 'node:path'
-import { DatabaseSync, type StatementSync } from 'node:sqlite'
+import { resolve } from 'node:path'
 import { type Clock, systemClock } from '../core/clock.ts'
-import { ClosedError, ConfigError, describeThrown, StoreError, StreamError } from '../core/errors.ts'
+import { ConfigError } from '../core/errors.ts'
 import type { Checkpoint } from '../core/in-flight-tracker.ts'
 import { knownKeys, nonEmptyString } from '../core/options.ts'
+import type { CommitTimestamp } from '../model/commit-timestamp.ts'
 import type { Partition, PartitionState } from '../model/partition.ts'
 import type { CheckpointWrite, NewPartition, Ownership, PartitionStore, PartitionTable } from './partition-store.ts'
+import { SqliteDatabase, type Statements } from './sqlite-database.ts'
 
 export interface SqlitePartitionStoreOptions {
   /** The file; it and its folder are made when the store is first opened. */
@@ -39,7 +39,7 @@ export function sqlitePartitionStore(options: SqlitePartitionStoreOptions): Part
   return {
     name: `${OWNER}(${path})`,
     async open(pipeline) {
-      database ??= new Database(path, file)
+      database ??= new SqliteDatabase(OWNER, path, file, { version: SCHEMA_VERSION, schema: SCHEMA, statements: SQL })
       return new SqlitePartitionTable(pipeline, database, clock)
     },
     async close() {
@@ -74,6 +74,10 @@ class SqlitePartitionTable implements PartitionTable {
       if (sql.any.get({ pipeline: this.#pipeline }) !== undefined) return false
       return this.#insert(sql, root, owner, leaseMs) !== undefined
     })
+  }
+
+  async reopen(end: CommitTimestamp | null): Promise<void> {
+    this.#database.write((sql) => sql.reopen.run({ pipeline: this.#pipeline, end }))
   }
 
   async claim(owner: string, leaseMs: number): Promise<Partition[]> {
@@ -118,12 +122,17 @@ class SqlitePartitionTable implements PartitionTable {
     })
   }
 
-  async finish(token: string, ownership: Ownership, checkpoint: Checkpoint): Promise<boolean> {
+  async finish(
+    token: string,
+    ownership: Ownership,
+    checkpoint: Checkpoint,
+    endedAt: CommitTimestamp | null,
+  ): Promise<boolean> {
     const row = { pipeline: this.#pipeline, token, owner: ownership.owner, epoch: ownership.epoch }
     const { watermark, boundaryIds } = checkpoint
     return this.#database.write((sql) => {
       sql.progress.run({ ...row, watermark, boundaryIds: JSON.stringify(boundaryIds) })
-      return sql.finish.run(row).changes === 1
+      return sql.finish.run({ ...row, endedAt }).changes === 1
     })
   }
 
@@ -131,155 +140,16 @@ class SqlitePartitionTable implements PartitionTable {
     this.#database.write((sql) => sql.release.run({ pipeline: this.#pipeline, owner }))
   }
 
-  #isHeld(sql: Statements, token: string, { owner, epoch }: Ownership): boolean {
+  #isHeld(sql: Sql, token: string, { owner, epoch }: Ownership): boolean {
     return sql.held.get({ pipeline: this.#pipeline, token, owner, epoch }) !== undefined
   }
 
   /** Undefined if the row exists already. */
-  #insert(sql: Statements, partition: NewPartition, owner: string, leaseMs: number): Partition | undefined {
+  #insert(sql: Sql, partition: NewPartition, owner: string, leaseMs: number): Partition | undefined {
     const { token, start } = partition
     const parents = JSON.stringify(partition.parentTokens)
     const leaseUntilMs = this.#clock.now() + leaseMs
     return partitions(sql.insert.all({ pipeline: this.#pipeline, token, parents, start, owner, leaseUntilMs }))[0]
-  }
-}
-
-/** One connection. Everything on it is synchronous, so the tables that share it cannot interleave. */
-class Database {
-  readonly #path: string
-  readonly #connection: DatabaseSync
-  readonly #statements: Statements
-
-  constructor(path: string, file: string) {
-    this.#path = path
-    let connection: DatabaseSync | undefined
-    try {
-      makeFolder(dirname(file))
-      connection = new DatabaseSync(file, { timeout: BUSY_TIMEOUT_MS })
-      this.#connection = connection
-      useWriteAheadLog(connection)
-      connection.exec('PRAGMA synchronous = FULL')
-      this.#ensureSchema()
-      this.#statements = prepareAll(connection)
-    } catch (error) {
-      connection?.close()
-      throw this.#failure('open', error)
-    }
-  }
-
-  read<R>(work: (statements: Statements) => R): R {
-    this.#assertOpen()
-    try {
-      return work(this.#statements)
-    } catch (error) {
-      throw this.#failure('read', error)
-    }
-  }
-
-  /** One commit. The lock is taken before the first read, so nobody changes what was compared before it is set. */
-  write<R>(work: (statements: Statements) => R): R {
-    this.#assertOpen()
-    try {
-      return this.#transaction(() => work(this.#statements))
-    } catch (error) {
-      throw this.#failure('write', error)
-    }
-  }
-
-  close(): void {
-    if (this.#connection.isOpen) this.#connection.close()
-  }
-
-  #ensureSchema(): void {
-    if (this.#schemaVersion() === SCHEMA_VERSION) return
-    this.#transaction(() => {
-      // Read again under the lock: another process may have been first.
-      const version = this.#schemaVersion()
-      if (version === SCHEMA_VERSION) return
-      if (version > SCHEMA_VERSION) {
-        throw new StoreError(
-          `${OWNER}: ${this.#path} was written by a newer version (schema ${version}, this one knows ${SCHEMA_VERSION})`,
-          { hint: 'Update millrace, or give this pipeline another path.' },
-        )
-      }
-      this.#connection.exec(SCHEMA)
-    })
-  }
-
-  #schemaVersion(): number {
-    return Number(this.#connection.prepare('PRAGMA user_version').get()?.user_version)
-  }
-
-  #transaction<R>(work: () => R): R {
-    this.#connection.exec('BEGIN IMMEDIATE')
-    try {
-      const result = work()
-      this.#connection.exec('COMMIT')
-      return result
-    } catch (error) {
-      // Some failures, such as a full disk, have rolled back already.
-      if (this.#connection.isTransaction) this.#connection.exec('ROLLBACK')
-      throw error
-    }
-  }
-
-  #assertOpen(): void {
-    if (!this.#connection.isOpen) throw new ClosedError(`${OWNER}: ${this.#path} is closed`)
-  }
-
-  #failure(doing: 'open' | 'read' | 'write', cause: unknown): StreamError {
-    if (cause instanceof StreamError) return cause
-    const { reason, hint, retryable } = explain(cause)
-    return new StoreError(`${OWNER}: cannot ${doing} ${this.#path}: ${reason}`, { cause, retryable, hint })
-  }
-}
-
-/** Messages of SQLite name tables at most; those of the file system are left out, the path is named anyway. */
-function explain(cause: unknown): { reason: string; hint: string; retryable: boolean } {
-  const { code, errcode, errstr } = cause as { code?: unknown; errcode?: unknown; errstr?: unknown }
-  if (typeof errcode !== 'number') {
-    const known = String(code)
-    return { reason: describeThrown(cause), hint: FILE_HINTS[known] ?? NO_ACCESS, retryable: PASSING.has(known) }
-  }
-  // The low byte is the kind of the error; the rest tells more about it.
-  const kind = errcode & 0xff
-  return {
-    reason: `${errstr} (SQLite ${errcode})`,
-    hint: SQLITE_HINTS[kind] ?? NO_ACCESS,
-    retryable: PASSING.has(kind),
-  }
-}
-
-/** Syncs what it makes: a checkpoint in a folder that a loss of power takes away would be lost with it. */
-function makeFolder(folder: string): void {
-  const first = mkdirSync(folder, { recursive: true })
-  if (first === undefined || process.platform === 'win32') return
-  const outermost = dirname(first)
-  for (let made = folder; made.startsWith(outermost); made = dirname(made)) {
-    const descriptor = openSync(made, 'r')
-    try {
-      fsyncSync(descriptor)
-    } finally {
-      closeSync(descriptor)
-    }
-    if (made === outermost) return
-  }
-}
-
-/**
- * The first process to come turns the file over to a write-ahead log; to others at that moment SQLite says "locked" at
- * once, without the wait that it grants elsewhere. So we wait, as it does: blocking, and for as long.
- */
-function useWriteAheadLog(connection: DatabaseSync): void {
-  const deadline = performance.now() + BUSY_TIMEOUT_MS
-  for (;;) {
-    try {
-      connection.exec('PRAGMA journal_mode = WAL')
-      return
-    } catch (error) {
-      if ((error as { errcode?: unknown }).errcode !== SQLITE.BUSY || performance.now() > deadline) throw error
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5)
-    }
   }
 }
 
@@ -288,6 +158,7 @@ function partitions(rows: readonly unknown[]): Partition[] {
     token: row.token,
     parentTokens: JSON.parse(row.parents) as string[],
     start: row.start,
+    endedAt: row.ended_at,
     state: row.state,
     watermark: row.watermark,
     boundaryIds: JSON.parse(row.boundary_ids) as string[],
@@ -301,6 +172,7 @@ interface Row {
   readonly token: string
   readonly parents: string
   readonly start: string
+  readonly ended_at: string | null
   readonly state: PartitionState
   readonly watermark: string
   readonly boundary_ids: string
@@ -309,15 +181,10 @@ interface Row {
   readonly lease_until_ms: number
 }
 
-function prepareAll(connection: DatabaseSync): Statements {
-  const prepared = Object.entries(SQL).map(([name, sql]) => [name, connection.prepare(sql)])
-  return Object.fromEntries(prepared) as Statements
-}
-
-type Statements = Readonly<Record<keyof typeof SQL, StatementSync>>
+type Sql = Statements<keyof typeof SQL>
+type Database = SqliteDatabase<keyof typeof SQL>
 
 const OWNER = 'sqlitePartitionStore'
-const BUSY_TIMEOUT_MS = 5000
 const SCHEMA_VERSION = 1
 
 // Finished rows pile up over the years and are left out of the index that claims and renewals use.
@@ -328,6 +195,7 @@ const SCHEMA = `
     token TEXT NOT NULL,
     parents TEXT NOT NULL,
     start TEXT NOT NULL,
+    ended_at TEXT,
     state TEXT NOT NULL,
     watermark TEXT NOT NULL,
     boundary_ids TEXT NOT NULL,
@@ -352,47 +220,18 @@ const SQL = {
     (pipeline, token, parents, start, state, watermark, boundary_ids, owner, epoch, lease_until_ms)
     VALUES (:pipeline, :token, :parents, :start, 'CREATED', :start, '[]', :owner, 1, :leaseUntilMs)
     ON CONFLICT DO NOTHING RETURNING *`,
-  claim: `UPDATE partitions SET epoch = epoch + (owner IS NOT :owner), owner = :owner, lease_until_ms = :leaseUntilMs
+  claim: `UPDATE partitions SET epoch = epoch + 1, owner = :owner, lease_until_ms = :leaseUntilMs
     WHERE pipeline = :pipeline AND state <> 'FINISHED'
     AND (owner IS NULL OR owner = :owner OR lease_until_ms <= :now)`,
+  reopen: `UPDATE partitions SET state = 'RUNNING', ended_at = NULL
+    WHERE pipeline = :pipeline AND state = 'FINISHED' AND ended_at IS NOT NULL AND (:end IS NULL OR ended_at < :end)`,
   advance: `UPDATE partitions SET state = :to WHERE ${HELD} AND state = :from`,
   // An equal watermark counts as progress: the changes of one instant settle bit by bit.
   progress: `UPDATE partitions SET watermark = :watermark, boundary_ids = :boundaryIds
     WHERE ${HELD} AND state = 'RUNNING' AND watermark <= :watermark`,
   renew: `UPDATE partitions SET lease_until_ms = :leaseUntilMs
     WHERE pipeline = :pipeline AND owner = :owner AND state <> 'FINISHED'`,
-  finish: `UPDATE partitions SET state = 'FINISHED', owner = NULL, lease_until_ms = 0
+  finish: `UPDATE partitions SET state = 'FINISHED', ended_at = :endedAt, owner = NULL, lease_until_ms = 0
     WHERE ${HELD} AND state = 'RUNNING'`,
   release: 'UPDATE partitions SET owner = NULL, lease_until_ms = 0 WHERE pipeline = :pipeline AND owner = :owner',
 } as const
-
-const SQLITE = { BUSY: 5, LOCKED: 6, IOERR: 10, CORRUPT: 11, FULL: 13, CANTOPEN: 14, NOTADB: 26 } as const
-
-/** What may be gone at the next try. */
-const PASSING: ReadonlySet<number | string> = new Set([
-  ...[SQLITE.BUSY, SQLITE.LOCKED, SQLITE.IOERR, SQLITE.FULL],
-  ...['EIO', 'ENOSPC', 'EMFILE', 'ENFILE', 'EAGAIN'],
-])
-
-const NOT_OURS = 'Give this pipeline another path, or restore the file from a backup.'
-const NO_ACCESS = 'Check that this user may write the file and its folder, and that the disk is not read-only.'
-const HELD_LONG = 'Another process holds the file for long: look for a second run or an open SQLite shell.'
-const DISK_FULL = 'The disk is full: make room.'
-
-const SQLITE_HINTS: Readonly<Record<number, string>> = {
-  [SQLITE.BUSY]: HELD_LONG,
-  [SQLITE.LOCKED]: HELD_LONG,
-  [SQLITE.IOERR]: 'Check the disk and the free space on it.',
-  [SQLITE.CORRUPT]: `The file is damaged. ${NOT_OURS}`,
-  [SQLITE.FULL]: DISK_FULL,
-  [SQLITE.CANTOPEN]: `The path must be a file, not a folder. ${NO_ACCESS}`,
-  [SQLITE.NOTADB]: `The file is not a SQLite database. ${NOT_OURS}`,
-}
-
-const FILE_HINTS: Readonly<Record<string, string>> = {
-  EACCES: 'This user may not make the folder: change its rights, or give another path.',
-  EROFS: 'The disk is read-only: give a path on another one.',
-  ENOSPC: DISK_FULL,
-  EEXIST: 'The folder of the path is a file: give another path.',
-  ENOTDIR: 'A part of the path is a file, not a folder: give another path.',
-}

@@ -49,7 +49,7 @@ export function partitionStoreContract(
       test('list finished rows too', async () => {
         const ann = await runningRoot()
         await table.addChildren(ROOT_TOKEN, ann, [child('a')], LEASE_MS)
-        await table.finish(ROOT_TOKEN, ann, at(9))
+        await table.finish(ROOT_TOKEN, ann, at(9), null)
         expect((await everything()).map((r) => [r.token, r.state])).toEqual([
           ['a', 'CREATED'],
           [ROOT_TOKEN, 'FINISHED'],
@@ -75,6 +75,7 @@ export function partitionStoreContract(
           state: 'CREATED',
           watermark: time(1),
           boundaryIds: [],
+          endedAt: null,
           owner: 'ann',
           epoch: 1,
           leaseUntilMs: nowMs + LEASE_MS,
@@ -131,12 +132,14 @@ export function partitionStoreContract(
         expect(await table.claim('bob', LEASE_MS)).toMatchObject([{ owner: 'bob', epoch: 2 }])
       })
 
-      test('renews own rows in their epoch, also after their lease ran out', async () => {
+      test('P10: raises the epoch of own rows too, so that an earlier run under the same name is fenced', async () => {
         await table.createRoot(ROOT, 'ann', LEASE_MS)
         nowMs += LEASE_MS * 2
         expect(await table.claim('ann', LEASE_MS)).toMatchObject([
-          { owner: 'ann', epoch: 1, leaseUntilMs: nowMs + LEASE_MS },
+          { owner: 'ann', epoch: 2, leaseUntilMs: nowMs + LEASE_MS },
         ])
+        expect(await table.advance(ROOT_TOKEN, { owner: 'ann', epoch: 1 }, 'CREATED', 'SCHEDULED')).toBe(false)
+        expect(await table.advance(ROOT_TOKEN, { owner: 'ann', epoch: 2 }, 'CREATED', 'SCHEDULED')).toBe(true)
       })
 
       test('P10: leaves what another one holds and returns it as held', async () => {
@@ -164,9 +167,37 @@ export function partitionStoreContract(
         ])
       })
 
+      test('P1: takes what was finished at an earlier end of the user and is reopened', async () => {
+        const ann = await runningRoot()
+        const end = at(9).watermark
+        await table.finish(ROOT_TOKEN, ann, at(9, 'x'), end)
+        expect(await row(ROOT_TOKEN)).toMatchObject({ state: 'FINISHED', endedAt: end })
+        await table.reopen(end)
+        expect(await table.claim('bob', LEASE_MS)).toEqual([])
+        await table.reopen(at(10).watermark)
+        expect(await table.claim('bob', LEASE_MS)).toMatchObject([
+          { state: 'RUNNING', endedAt: null, owner: 'bob', epoch: 2, ...at(9, 'x') },
+        ])
+      })
+
+      test('reopens what was finished at any end of the user when there is no end any more', async () => {
+        const ann = await runningRoot()
+        await table.finish(ROOT_TOKEN, ann, at(9), at(9).watermark)
+        await table.reopen(null)
+        expect(await table.claim('bob', LEASE_MS)).toMatchObject([{ state: 'RUNNING' }])
+      })
+
+      test('leaves what ended by itself finished, whatever the end', async () => {
+        const ann = await runningRoot()
+        await table.finish(ROOT_TOKEN, ann, at(9), null)
+        await table.reopen(null)
+        await table.reopen(at(20).watermark)
+        expect(await table.claim('bob', LEASE_MS)).toEqual([])
+      })
+
       test('neither takes nor returns finished rows', async () => {
         const ann = await runningRoot()
-        await table.finish(ROOT_TOKEN, ann, at(9))
+        await table.finish(ROOT_TOKEN, ann, at(9), null)
         const before = await everything()
         expect(await table.claim('bob', LEASE_MS)).toEqual([])
         expect(await everything()).toEqual(before)
@@ -205,6 +236,7 @@ export function partitionStoreContract(
           state: 'CREATED',
           watermark: time(2),
           boundaryIds: [],
+          endedAt: null,
           owner: 'ann',
           epoch: 1,
           leaseUntilMs: nowMs + LEASE_MS,
@@ -234,7 +266,7 @@ export function partitionStoreContract(
         const ann = await runningRoot()
         await table.addChildren(ROOT_TOKEN, ann, [child('a')], LEASE_MS)
         await table.advance('a', ann, 'CREATED', 'RUNNING')
-        await table.finish('a', ann, at(4))
+        await table.finish('a', ann, at(4), null)
         expect(await table.addChildren(ROOT_TOKEN, ann, [child('a')], LEASE_MS)).toEqual([])
         expect((await row('a')).state).toBe('FINISHED')
       })
@@ -257,7 +289,7 @@ export function partitionStoreContract(
 
       test('inserts nothing for a parent that is finished', async () => {
         const ann = await runningRoot()
-        await table.finish(ROOT_TOKEN, ann, at(9))
+        await table.finish(ROOT_TOKEN, ann, at(9), null)
         expect(await table.addChildren(ROOT_TOKEN, ann, [child('a')], LEASE_MS)).toBeUndefined()
         expect(await table.list()).toHaveLength(1)
       })
@@ -296,7 +328,7 @@ export function partitionStoreContract(
 
       test('does not revive a finished row', async () => {
         const ann = await runningRoot()
-        await table.finish(ROOT_TOKEN, ann, at(9))
+        await table.finish(ROOT_TOKEN, ann, at(9), null)
         expect(await table.advance(ROOT_TOKEN, ann, 'FINISHED', 'RUNNING')).toBe(false)
       })
     })
@@ -389,7 +421,7 @@ export function partitionStoreContract(
         const ann = await runningRoot()
         await table.addChildren(ROOT_TOKEN, ann, [child('created'), child('scheduled'), child('bobs')], LEASE_MS)
         await table.advance('scheduled', ann, 'CREATED', 'SCHEDULED')
-        await table.finish(ROOT_TOKEN, ann, at(3))
+        await table.finish(ROOT_TOKEN, ann, at(3), null)
         await table.release('ann')
         await table.claim('bob', LEASE_MS)
         const bob = { owner: 'bob', epoch: 2 }
@@ -423,7 +455,7 @@ export function partitionStoreContract(
 
       test('never touches a finished row', async () => {
         const ann = await runningRoot()
-        await table.finish(ROOT_TOKEN, ann, at(5, 'x'))
+        await table.finish(ROOT_TOKEN, ann, at(5, 'x'), null)
         const before = await everything()
         const late = { token: ROOT_TOKEN, epoch: 1, ...at(9, 'z') }
         expect(await table.checkpoint('ann', [late], LEASE_MS)).toEqual([ROOT_TOKEN])
@@ -435,7 +467,7 @@ export function partitionStoreContract(
       test('stores the last checkpoint and gives up the lease', async () => {
         const ann = await runningRoot()
         const before = await row(ROOT_TOKEN)
-        expect(await table.finish(ROOT_TOKEN, ann, at(9, 'x'))).toBe(true)
+        expect(await table.finish(ROOT_TOKEN, ann, at(9, 'x'), null)).toBe(true)
         expect(await row(ROOT_TOKEN)).toEqual({
           ...before,
           state: 'FINISHED',
@@ -448,15 +480,15 @@ export function partitionStoreContract(
 
       test('finishes once', async () => {
         const ann = await runningRoot()
-        expect(await table.finish(ROOT_TOKEN, ann, at(9))).toBe(true)
-        expect(await table.finish(ROOT_TOKEN, ann, at(10))).toBe(false)
+        expect(await table.finish(ROOT_TOKEN, ann, at(9), null)).toBe(true)
+        expect(await table.finish(ROOT_TOKEN, ann, at(10), null)).toBe(false)
         expect((await row(ROOT_TOKEN)).watermark).toBe(time(9))
       })
 
       test('P2: keeps the stored watermark if it is the later one', async () => {
         const ann = await runningRoot()
         await table.checkpoint('ann', [{ token: ROOT_TOKEN, epoch: 1, ...at(5, 'x') }], LEASE_MS)
-        expect(await table.finish(ROOT_TOKEN, ann, at(4, 'a'))).toBe(true)
+        expect(await table.finish(ROOT_TOKEN, ann, at(4, 'a'), null)).toBe(true)
         expect(await row(ROOT_TOKEN)).toMatchObject({ state: 'FINISHED', watermark: time(5), boundaryIds: ['x'] })
       })
 
@@ -465,7 +497,7 @@ export function partitionStoreContract(
         const ann = { owner: 'ann', epoch: 1 }
         await table.advance(ROOT_TOKEN, ann, 'CREATED', state)
         const before = await everything()
-        expect(await table.finish(ROOT_TOKEN, ann, at(9))).toBe(false)
+        expect(await table.finish(ROOT_TOKEN, ann, at(9), null)).toBe(false)
         expect(await everything()).toEqual(before)
       })
 
@@ -476,7 +508,7 @@ export function partitionStoreContract(
       ])('P10: changes nothing for %s', async (_, token, ownership) => {
         await runningRoot()
         const before = await everything()
-        expect(await table.finish(token, ownership, at(9))).toBe(false)
+        expect(await table.finish(token, ownership, at(9), null)).toBe(false)
         expect(await everything()).toEqual(before)
       })
     })
@@ -520,7 +552,7 @@ export function partitionStoreContract(
         expect(await table.advance('a', stale, 'CREATED', 'SCHEDULED')).toBe(false)
         const write = { token: ROOT_TOKEN, epoch: stale.epoch, ...at(9, 'x') }
         expect(await table.checkpoint('ann', [write], LEASE_MS)).toEqual([ROOT_TOKEN])
-        expect(await table.finish(ROOT_TOKEN, stale, at(9))).toBe(false)
+        expect(await table.finish(ROOT_TOKEN, stale, at(9), null)).toBe(false)
         if (next !== 'ann') await table.release('ann')
 
         expect(await everything()).toEqual(before)
@@ -542,7 +574,7 @@ export function partitionStoreContract(
         const ann = { owner: 'ann', epoch: 1 }
         expect(await table.advance(ROOT_TOKEN, ann, 'CREATED', 'RUNNING')).toBe(true)
         expect(await table.addChildren(ROOT_TOKEN, ann, [child('a')], LEASE_MS)).toHaveLength(1)
-        expect(await table.finish(ROOT_TOKEN, ann, at(9))).toBe(true)
+        expect(await table.finish(ROOT_TOKEN, ann, at(9), null)).toBe(true)
       })
     })
 
@@ -557,7 +589,7 @@ export function partitionStoreContract(
         expect(await other.claim('bob', LEASE_MS)).toEqual([])
         expect(await other.addChildren(ROOT_TOKEN, ann, [child('b')], LEASE_MS)).toBeUndefined()
         expect(await other.advance(ROOT_TOKEN, ann, 'RUNNING', 'CREATED')).toBe(false)
-        expect(await other.finish(ROOT_TOKEN, ann, at(9))).toBe(false)
+        expect(await other.finish(ROOT_TOKEN, ann, at(9), null)).toBe(false)
         expect(await other.createRoot({ ...ROOT, start: time(3) }, 'ann', LEASE_MS)).toBe(true)
         nowMs += 1
         const write = { token: 'a', epoch: 1, ...at(9) }
@@ -571,7 +603,7 @@ export function partitionStoreContract(
         const ann = await runningRoot()
         const other = await store.open('orders')
         expect(await other.list()).toEqual(await table.list())
-        await other.finish(ROOT_TOKEN, ann, at(9))
+        await other.finish(ROOT_TOKEN, ann, at(9), null)
         expect((await row(ROOT_TOKEN)).state).toBe('FINISHED')
       })
 

@@ -37,12 +37,21 @@ describe('attempt', () => {
 
   test('nacks what is given up, with the count of tries', async () => {
     const clock = new RecordingClock()
-    const origin = new RecordingOrigin(retry({ attempts: 3 }))
+    const origin = new RecordingOrigin(retry({ attempts: 3 }).thenSkip())
     const { work } = failing(99)
     expect(await clock.runUntil(attempt('op', origin.make(2), work, never, clock))).toBeUndefined()
     expect(origin.nacks).toHaveLength(1)
-    expect(origin.nacks[0]).toMatchObject({ id: 'r0', value: 2, attempt: 3 })
+    expect(origin.nacks[0]).toMatchObject({ id: 'r0', value: 2, attempt: 3, decision: 'skip' })
     expect(origin.nacks[0]?.error).toEqual(new OperatorError('op', cause))
+  })
+
+  test('P3: what stops the run is nacked and thrown, so that nothing behind it is worked on', async () => {
+    const clock = new RecordingClock()
+    const origin = new RecordingOrigin(retry({ attempts: 2 }))
+    const { work } = failing(99)
+    const failed = clock.runUntil(attempt('op', origin.make(2), work, never, clock))
+    await expect(failed).rejects.toEqual(new OperatorError('op', cause))
+    expect(origin.nacks).toMatchObject([{ attempt: 2, decision: 'stop' }])
   })
 
   test('an abort ends the wait for the next try and settles nothing', async () => {
@@ -73,7 +82,7 @@ describe('attempt', () => {
 describe('attemptAgain', () => {
   test('counts the failure that it was called with', async () => {
     const clock = new RecordingClock()
-    const origin = new RecordingOrigin(retry({ attempts: 3 }))
+    const origin = new RecordingOrigin(retry({ attempts: 3 }).thenSkip())
     const state = failing(99)
     expect(await clock.runUntil(attemptAgain('op', origin.make(2), state.work, cause, never, clock))).toBeUndefined()
     expect(state.calls).toBe(2)

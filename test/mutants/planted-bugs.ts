@@ -26,6 +26,7 @@ const READER = 'src/sources/spanner-change-stream/partition-reader.ts'
 const PARTITION = 'src/sources/spanner-change-stream/live-partition.ts'
 const POSITION = 'src/sources/spanner-change-stream/read-position.ts'
 const SUPERVISOR = 'src/sources/spanner-change-stream/partition-supervisor.ts'
+const CHECKPOINTER = 'src/sources/spanner-change-stream/checkpointer.ts'
 const SOURCE_RUN = 'src/sources/spanner-change-stream/change-stream-run.ts'
 const WATCHDOG = 'src/sources/spanner-change-stream/stall-watchdog.ts'
 const MODEL = 'src/model/data-change-record.ts'
@@ -67,8 +68,8 @@ export const plantedBugs: readonly PlantedBug[] = [
     },
     {
       file: READER,
-      find: 'const MIN_STALL_MS = 3_000',
-      replace: `const MIN_STALL_MS = 3_000
+      find: 'const MAX_STALL_MS = 300_000',
+      replace: `const MAX_STALL_MS = 300_000
 const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice(20, 29)) + 1).padStart(9, '0') + 'Z'`,
     },
   ),
@@ -89,11 +90,11 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
     'two ticks swapped',
     { file: STORE, find: 'return watermark < row.watermark ? row :', replace: 'return' },
     {
-      file: SOURCE_RUN,
-      find: '      this.#reportForgotten()\n',
-      replace: '      this.#reportForgotten()\n      this.#scheduleTick()\n',
+      file: CHECKPOINTER,
+      find: '      beforeTick()\n',
+      replace: '      beforeTick()\n      this.#schedule()\n',
     },
-    { file: SOURCE_RUN, find: 'if (this.#closing === undefined) this.#scheduleTick()', replace: '' },
+    { file: CHECKPOINTER, find: '    } finally {\n      this.#schedule()\n    }', replace: '    }' },
   ),
   bug('P2', 'heartbeat passes open deliveries', {
     file: TRACKER,
@@ -124,8 +125,8 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
   }),
   bug('P3', 'lanes keyed by partition', {
     file: LANES,
-    find: 'this.#sink.lane?.(delivery.value, delivery.key) ?? ',
-    replace: 'delivery.partition ?? ',
+    find: 'const name = this.#laneOf(delivery)',
+    replace: 'const name = delivery.partition',
   }),
   bug('P3', 'batch keyed by the common key', {
     file: DELIVERY,
@@ -213,8 +214,8 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
   }),
   bug('P10', 'claim keeps the epoch', {
     file: STORE,
-    find: 'const epoch = row.owner === owner ? row.epoch : row.epoch + 1',
-    replace: 'const epoch = row.epoch',
+    find: 'epoch: row.epoch + 1',
+    replace: 'epoch: row.epoch',
   }),
   bug('P10', 'claim takes held rows', {
     file: STORE,
@@ -223,9 +224,9 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
   }),
 
   bug('P11', 'last checkpoint skipped', {
-    file: SOURCE_RUN,
-    find: '      await this.#persist(() => this.#checkpoint())\n',
-    replace: '',
+    file: CHECKPOINTER,
+    find: 'const lastWords = this.#persist(async () => {\n      await this.#checkpoint()\n',
+    replace: 'const lastWords = this.#persist(async () => {\n',
   }),
   bug('P11', 'drain does not wait for the lanes', {
     file: RUN_PIPELINE,
@@ -266,8 +267,8 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
   }),
   bug('liveness', 'watchdog never fires', {
     file: WATCHDOG,
-    find: 'if (remainingMs <= 0) this.#onStall()',
-    replace: 'if (remainingMs <= 0) this.close()',
+    find: 'if (this.#silentBeats > BEATS) this.#onStall()',
+    replace: 'if (this.#silentBeats > BEATS) this.close()',
   }),
 ]
 

@@ -380,7 +380,8 @@ class World {
       maxInFlight,
       maxInFlightBytes: MAX_BYTES,
       checkpointIntervalMs: 500 / speed,
-      leaseMs: 3000 / speed,
+      // A store that takes about as long as a lease lasts keeps nobody: a run would stop by itself again and again.
+      leaseMs: (3000 + 6 * storeDelayMs) / speed,
       drainTimeoutMs: 30_000 / speed,
     })
     const onStart = (started: RunningPipeline): void => {
@@ -443,8 +444,7 @@ class World {
         this.#history.skipped(run, changeId(value as Change))
         return 'skip'
       }
-      const most = error instanceof OperatorError ? CALLBACK_ATTEMPTS : attempts
-      return attempt < most ? { retryInMs: random.int(200) / this.#door.speed } : 'stop'
+      return attempt < attempts ? { retryInMs: random.int(200) / this.#door.speed } : 'stop'
     }
   }
 
@@ -465,7 +465,6 @@ class World {
 const MAX_SIMULATED_MS = 3 * 3_600_000
 const MAX_BYTES = 1_000_000
 const MAX_FAILURES = 60
-const CALLBACK_ATTEMPTS = 8
 const POISON = 'injected: this change can never be handled'
 const PASSING_CODES: readonly GrpcCode[] = [
   'UNAVAILABLE',

@@ -97,6 +97,7 @@ function freezingTable(table: PartitionTable, freezer: Freezer): PartitionTable 
     list: () => table.list(),
     get: (token) => table.get(token),
     createRoot: (root, owner, leaseMs) => table.createRoot(root, owner, leaseMs),
+    reopen: (end) => table.reopen(end),
     claim: (owner, leaseMs) => table.claim(owner, leaseMs),
     advance: (token, ownership, from, to) => table.advance(token, ownership, from, to),
     release: (owner) => table.release(owner),
@@ -109,9 +110,9 @@ function freezingTable(table: PartitionTable, freezer: Freezer): PartitionTable 
       const ends = writes.flatMap(({ watermark }) => endOf(watermark))
       return writes.length === 0 ? write() : freezer.around(['checkpoint', ...ends], write)
     },
-    finish(token, ownership, checkpoint) {
+    finish(token, ownership, checkpoint, endedAt) {
       const steps: Step[] = ['finish', ...endOf(checkpoint.watermark)]
-      return freezer.around(steps, () => table.finish(token, ownership, checkpoint))
+      return freezer.around(steps, () => table.finish(token, ownership, checkpoint, endedAt))
     },
   }
 }

@@ -95,15 +95,24 @@ export function operatorLaws(name: string, subject: OperatorUnderTest): void {
       expect(Math.max(...run.source.origin.settlements.values(), 1)).toBe(1)
     })
 
-    test.each([
-      { title: 'stop', policy: stop() },
-      { title: 'skip', policy: skip() },
-    ])('a failing callback is nacked and does not come out, under $title', async ({ policy }) => {
+    test('P3: a failing callback under stop is nacked and ends the stream with its error', async () => {
       const cause = new Error('no threes')
       const probe = (value: number): void => {
         if (value === 3) throw cause
       }
-      const run = open({ values: range(8), chunkSize: 8, policy, probe })
+      const run = open({ values: range(8), chunkSize: 8, policy: stop(), probe })
+      const error = await numbersOf(run).catch((thrown: unknown) => thrown)
+      expect(error).toBeInstanceOf(OperatorError)
+      expect(error).toMatchObject({ operator: subject.operator, cause })
+      expect(run.source.origin.nacks).toMatchObject([{ id: 'r3', error, attempt: 1 }])
+    })
+
+    test('a failing callback under skip is nacked and does not come out', async () => {
+      const cause = new Error('no threes')
+      const probe = (value: number): void => {
+        if (value === 3) throw cause
+      }
+      const run = open({ values: range(8), chunkSize: 8, policy: skip(), probe })
       expect(await numbersOf(run)).toEqual([0, 1, 2, 4, 5, 6, 7].flatMap(becomes))
       expectAllSettledOnce(run.source.origin)
       expect(run.source.origin.nacks).toHaveLength(1)

@@ -42,6 +42,7 @@ function recordedTable(
         history.storeWrite(run, { op: 'createRoot', token: root.token, owner, epoch: 1, accepted })
         return accepted
       }),
+    reopen: (end) => step(() => table.reopen(end)),
     claim: (by, leaseMs) =>
       step(async () => {
         const before = new Map((await table.list()).map((row) => [row.token, row]))
@@ -100,10 +101,10 @@ function recordedTable(
         return lost
       })
     },
-    finish: (token, ownership, checkpoint) => {
+    finish: (token, ownership, checkpoint, endedAt) => {
       const askedAt = history.position
       return step(async () => {
-        const accepted = await table.finish(token, ownership, checkpoint)
+        const accepted = await table.finish(token, ownership, checkpoint, endedAt)
         history.storeWrite(run, {
           op: 'finish',
           token,

@@ -1,19 +1,20 @@
 /** One run of the Spanner source: readers, supervisor and budget behind one stream, with checkpoints and marks. */
 
 import { BoundedQueue } from '../../core/bounded-queue.ts'
-import { sleep, type Timer } from '../../core/clock.ts'
+import type { Timer } from '../../core/clock.ts'
 import type { Failure } from '../../core/delivery.ts'
-import { backoffMs } from '../../core/error-policy.ts'
-import { ClosedError, describeThrown, isRetryable, StoreError, StreamError } from '../../core/errors.ts'
+import { ClosedError, describeThrown } from '../../core/errors.ts'
+import { reportForgotten } from '../../core/forgotten-deliveries.ts'
 import { InFlightBudget } from '../../core/in-flight-budget.ts'
+import { abortable, settlesWithin } from '../../core/signals.ts'
 import { type Chunk, mark, Stage } from '../../core/stage.ts'
 import type { CommitTimestamp, Decision } from '../../core/types.ts'
 import type { ChangeStreamClient } from '../../model/change-stream.ts'
 import { timestampFromMs } from '../../model/commit-timestamp.ts'
-import type { CheckpointWrite, PartitionTable } from '../../stores/partition-store.ts'
 import type { SourceContext, SourceRun, SourceStatus } from '../source.ts'
+import { Checkpointer } from './checkpointer.ts'
 import type { DeliverableRows } from './deliverable-rows.ts'
-import type { LivePartition, SettlementDesk } from './live-partition.ts'
+import type { LivePartition, Reading, SettlementDesk } from './live-partition.ts'
 import { readPartition } from './partition-reader.ts'
 import { PartitionSupervisor } from './partition-supervisor.ts'
 
@@ -28,25 +29,30 @@ export interface ChangeStreamRunOptions<T> {
   readonly maxPartitions: number
 }
 
+interface QueuedChunk<T> {
+  readonly chunk: Chunk<T>
+  /** Undefined for marks. */
+  readonly reading: Reading | undefined
+}
+
 export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
   readonly stream: Stage<T>
   readonly #options: ChangeStreamRunOptions<T>
   readonly #context: SourceContext
   readonly #budget: InFlightBudget
   // Deliveries wait here for the consumer; the budget bounds them, so the queue need not.
-  readonly #queue = new BoundedQueue<Chunk<T>>(Number.POSITIVE_INFINITY)
+  readonly #queue = new BoundedQueue<QueuedChunk<T>>(Number.POSITIVE_INFINITY)
   readonly #opening = new AbortController()
+  readonly #failed = new AbortController()
 
-  #table: PartitionTable | undefined
   #supervisor: PartitionSupervisor | undefined
   #reading: Promise<void> = Promise.resolve()
   #closing: Promise<void> | undefined
+  #hasBegun = false
 
-  #tick: Timer | undefined
-  #ticking: Promise<void> = Promise.resolve()
+  #checkpointer: Checkpointer | undefined
   #markTimer: Timer | undefined
   #lastMark: CommitTimestamp | undefined
-  #renewedAtMs = 0
 
   #delivered = 0
   #settled = 0
@@ -58,6 +64,10 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
     this.#context = context
     this.#budget = new InFlightBudget(context.limits)
     this.stream = new Stage((signal) => this.#chunks(signal))
+  }
+
+  get failed(): AbortSignal {
+    return this.#failed.signal
   }
 
   drain(): void {
@@ -97,8 +107,8 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
     this.#settled++
   }
 
-  nacked(partition: string, { id, value, error, attempt }: Failure): boolean {
-    const decision = this.decide(error, value, partition, attempt)
+  nacked(partition: string, { id, value, error, attempt, ...failure }: Failure): boolean {
+    const decision = failure.decision ?? this.decide(error, value, partition, attempt)
     if (decision === 'skip') {
       this.#skipped++
       this.#context.logger.warn('a change is skipped after it failed', { partition, id, error: describeThrown(error) })
@@ -114,15 +124,17 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
 
   async *#chunks(signal: AbortSignal): AsyncGenerator<Chunk<T>, void, undefined> {
     if (this.#closing !== undefined) throw new ClosedError('spannerChangeStream: this run is closed')
-    const stop = (): void => this.#fail(signal.reason)
-    if (signal.aborted) throw signal.reason
+    if (this.#hasBegun) throw new ClosedError('spannerChangeStream: a run is read once')
+    this.#hasBegun = true
+    const stop = (): void => this.#halt(signal.reason)
+    signal.throwIfAborted()
     signal.addEventListener('abort', stop, { once: true })
     try {
       this.#reading = this.#read()
       for (;;) {
         const chunks = await this.#queue.takeAll()
         if (chunks === undefined) return
-        yield* chunks
+        for (const { chunk } of chunks) yield chunk
       }
     } finally {
       signal.removeEventListener('abort', stop)
@@ -137,35 +149,47 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
       this.#queue.close()
     } catch (error) {
       if (error === DRAINED) this.#queue.close()
-      else this.#queue.fail(error)
+      else if (this.#closing === undefined) this.#fail(error)
     }
   }
 
   async #open(): Promise<void> {
-    const { client, start, maxPartitions } = this.#options
-    const { store, pipeline, owner, leaseMs, onHeld, clock, random, logger } = this.#context
-    await client.describe(this.#opening.signal)
-    this.#table = await store.open(pipeline)
+    const { client, start, end, maxPartitions } = this.#options
+    const { store, pipeline, owner, leaseMs, onHeld, clock, random, logger, checkpointIntervalMs } = this.#context
+    const opening = this.#opening.signal
+    await abortable(client.describe(opening), opening)
+    const table = await store.open(pipeline)
     // A drain or close meanwhile found no supervisor to stop.
-    this.#opening.signal.throwIfAborted()
-    this.#renewedAtMs = clock.now()
+    opening.throwIfAborted()
     this.#supervisor = new PartitionSupervisor({
-      table: this.#table,
+      table,
       owner,
       leaseMs,
       onHeld,
-      start: () => start ?? timestampFromMs(clock.now()),
+      start: start ?? timestampFromMs(clock.now()),
+      end,
       maxPartitions,
       clock,
       random,
       logger,
       read: (partition, signal) => this.#readPartition(partition, signal),
     })
-    this.#scheduleTick()
+    this.#checkpointer = new Checkpointer({
+      table,
+      supervisor: this.#supervisor,
+      owner,
+      leaseMs,
+      intervalMs: checkpointIntervalMs,
+      clock,
+      random,
+      logger,
+      beforeTick: () => this.#reportForgotten(),
+      onFailure: (error) => this.#fail(error),
+    })
     this.#scheduleMark()
   }
 
-  #readPartition(partition: LivePartition, signal: AbortSignal): Promise<void> {
+  #readPartition(partition: LivePartition, signal: AbortSignal): Promise<CommitTimestamp | null> {
     const { client, rowsOf, end, heartbeatMs } = this.#options
     const { limits, clock, random, logger } = this.#context
     return readPartition(
@@ -183,7 +207,7 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
         logger,
         emit: (chunk) => {
           this.#delivered += chunk.length
-          this.#queue.offer(chunk)
+          this.#queue.offer({ chunk, reading: partition.reading })
         },
         announce: (parent, record) => this.#supervisor!.announce(parent, record),
         reread: () => this.#rereads++,
@@ -192,85 +216,33 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
     )
   }
 
+  /** The run is lost: whoever carries its deliveries hears of it at once, also if it no longer reads the stream. */
   #fail(error: unknown): void {
+    this.#failed.abort(error)
+    this.#halt(error)
+  }
+
+  #halt(error: unknown): void {
     this.#queue.fail(error)
     this.#opening.abort(error)
     this.#supervisor?.stop(error)
   }
 
-  // --- checkpoints: one commit for all partitions, a tick never overtakes another ---
-
-  #scheduleTick(): void {
-    const { clock, checkpointIntervalMs, leaseMs } = this.#context
-    this.#tick = clock.after(Math.min(checkpointIntervalMs, leaseMs / 3), () => {
-      this.#ticking = this.#runTick()
-    })
-  }
-
-  async #runTick(): Promise<void> {
-    try {
-      this.#reportForgotten()
-      await this.#checkpoint()
-    } catch (error) {
-      if (!isRetryable(error)) this.#fail(error)
-      else this.#checkLease()
-    } finally {
-      if (this.#closing === undefined) this.#scheduleTick()
-    }
-  }
-
-  async #checkpoint(): Promise<void> {
-    const supervisor = this.#supervisor
-    if (supervisor === undefined || this.#table === undefined) return
-    const { owner, leaseMs, clock } = this.#context
-    const dirty = [...supervisor.live.values()].filter((p) => p.state === 'RUNNING' && p.isDirty && !p.isFinishing)
-    const writes = dirty.map((partition): { readonly partition: LivePartition; readonly write: CheckpointWrite } => ({
-      partition,
-      write: { token: partition.token, epoch: partition.ownership.epoch, ...partition.checkpoint },
-    }))
-    const askedAtMs = clock.now()
-    const lost = await this.#table.checkpoint(
-      owner,
-      writes.map(({ write }) => write),
-      leaseMs,
-    )
-    supervisor.assertHeld(lost)
-    this.#renewedAtMs = askedAtMs
-    for (const { partition, write } of writes) partition.stored = write
-  }
-
-  /** A process that could not renew its leases in time must assume that another one reads by now. */
-  #checkLease(): void {
-    const { clock, leaseMs, logger } = this.#context
-    logger.warn('progress could not be stored and is tried again')
-    if (clock.now() - this.#renewedAtMs < leaseMs) return
-    this.#fail(
-      new StoreError(`progress could not be stored for ${leaseMs} ms, so another process may have taken over`, {
-        code: 'STORE_CONFLICT',
-        hint: 'Check that the partition store is reachable and writable, then start again: nothing is lost.',
-      }),
-    )
-  }
-
   #reportForgotten(): void {
-    const { settleTimeoutMs, onSettleTimeout, clock, logger } = this.#context
-    if (settleTimeoutMs === 0) return
     for (const partition of this.#supervisor?.live.values() ?? []) {
-      const oldest = partition.reading?.tracker.oldestOpen
-      if (oldest === undefined || oldest.id === partition.reportedId) continue
-      const openMs = clock.now() - oldest.sinceMs
-      if (openMs < settleTimeoutMs) continue
-      partition.reportedId = oldest.id
-      const message = `change ${oldest.id} of partition ${partition.token} has not been settled for ${Math.round(openMs)} ms`
-      const fields = { partition: partition.token, id: oldest.id, openMs }
-      if (onSettleTimeout === 'stop') {
-        throw new StreamError('SETTLE_TIMEOUT', message, {
-          hint: 'Something takes deliveries and never settles them, or works longer than settleTimeoutMs.',
-        })
-      }
-      logger.warn(message, fields)
-      if (onSettleTimeout === 'retry') partition.reading?.rewind()
+      const { reading, token } = partition
+      if (reading === undefined) continue
+      const reported = reportForgotten(reading.tracker, token, partition.reportedId, this.#context)
+      if (reported === undefined) continue
+      partition.reportedId = reported
+      if (this.#context.onSettleTimeout === 'retry') this.#rewind(reading)
     }
+  }
+
+  /** What still waits in the queue comes again with the rest: held twice, it would not be bounded. */
+  #rewind(reading: Reading): void {
+    reading.rewind()
+    this.#queue.drop((queued) => queued.reading === reading)
   }
 
   // --- marks: up to where everything has entered the stream ---
@@ -280,40 +252,22 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
       const entered = minimum([...(this.#supervisor?.live.values() ?? [])], (partition) => partition.enteredUpTo)
       if (entered !== undefined && (this.#lastMark === undefined || entered > this.#lastMark)) {
         this.#lastMark = entered
-        this.#queue.offer([mark(entered)])
+        this.#queue.offer({ chunk: [mark(entered)], reading: undefined })
       }
       this.#scheduleMark()
     })
   }
 
   async #close(keepLeases: boolean): Promise<void> {
-    this.#tick?.cancel()
     this.#markTimer?.cancel()
-    this.#fail(new ClosedError('spannerChangeStream: this run is closed'))
-    await this.#reading
-    await this.#ticking
-    this.#tick?.cancel()
-    this.#markTimer?.cancel()
+    this.#halt(new ClosedError('spannerChangeStream: this run is closed'))
+    // Whatever does not heed its signal is left behind.
+    await settlesWithin(this.#context.clock, GRACE_MS, this.#reading)
     try {
-      await this.#persist(() => this.#checkpoint())
-      if (!keepLeases) await this.#persist(async () => await this.#table?.release(this.#context.owner))
+      await this.#checkpointer?.close(keepLeases)
     } finally {
       for (const partition of this.#supervisor?.live.values() ?? []) partition.endReading()
       if (this.#options.ownsClient) await this.#options.client.close()
-    }
-  }
-
-  /** The last writes of a run are worth a few tries: what they do not store comes again at the next start. */
-  async #persist(write: () => Promise<void>): Promise<void> {
-    const { clock, random } = this.#context
-    for (let attempt = 1; ; attempt++) {
-      try {
-        await write()
-        return
-      } catch (error) {
-        if (!isRetryable(error) || attempt === LAST_TRIES) throw error
-        await sleep(clock, backoffMs(attempt, 50, 400, random))
-      }
     }
   }
 }
@@ -331,6 +285,6 @@ function minimum(
 }
 
 const DRAINED = new Error('reading was drained')
-const LAST_TRIES = 6
+const GRACE_MS = 2_000
 const MARK_INTERVAL_MS = 250
 const MIN_WINDOW = 1024

@@ -55,7 +55,16 @@ export function readError(error: unknown, partition: string): StreamError {
       hint: 'The stored position is older than the retention of the stream, or start lies outside of it. Begin anew with another name or start.',
     })
   }
-  return new SourceError(message, { partition, cause: error, retryable: code === undefined || PASSING.has(code) })
+  return new SourceError(message, {
+    partition,
+    cause: error,
+    retryable: code === undefined ? !isMistake(error) : PASSING.has(code),
+  })
+}
+
+/** Errors without a code may come from the network or from credentials; these come from code, and would repeat for ever. */
+function isMistake(error: unknown): boolean {
+  return error instanceof TypeError || error instanceof RangeError || error instanceof ReferenceError
 }
 
 /** An error before the first record: said in terms of the options. */
@@ -78,6 +87,15 @@ export function openError(error: unknown, database: string, endpoint: string): S
       cause: error,
       hint: 'Are there credentials? Try `gcloud auth application-default login`, or set SPANNER_EMULATOR_HOST.',
     })
+  }
+  if (code !== undefined && !PASSING.has(code)) {
+    return new EnvironmentError(
+      `spannerChangeStream: Spanner refused to read '${database}' with ${code}${detailsOf(error)}`,
+      {
+        cause: error,
+        hint: 'Does this database have change streams, and is this Spanner (or an emulator of it)?',
+      },
+    )
   }
   return new EnvironmentError(
     `spannerChangeStream: Spanner at ${endpoint} cannot be reached for '${database}' (${code ?? 'no answer'})`,

@@ -2,7 +2,7 @@
 import { type Clock, sleep } from '../../core/clock.ts'
 import { SourceDelivery } from '../../core/delivery.ts'
 import { backoffMs } from '../../core/error-policy.ts'
-import { describeThrown, isRetryable } from '../../core/errors.ts'
+import { describeThrown, StreamError } from '../../core/errors.ts'
 import type { InFlightBudget } from '../../core/in-flight-budget.ts'
 import { abortable, linkSignals } from '../../core/signals.ts'
 import type { Chunk, Item } from '../../core/stage.ts'
@@ -36,20 +36,20 @@ export interface ReaderContext<T> {
 }
 
 /**
- * Resolves when the partition has ended, with evidence, and everything that it handed out is settled.
+ * Resolves when the partition has ended, with evidence, and everything that it handed out is settled: with the user's
+ * end if that was reached, with null if the partition ended by itself.
  * Rejects with the signal's reason when stopped, or with the error that a retry cannot cure.
  */
 export async function readPartition<T>(
   partition: LivePartition,
   context: ReaderContext<T>,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<CommitTimestamp | null> {
   for (;;) {
     const reading = partition.beginReading(context.budget, context.desk)
     const { signal: either, unlink } = linkSignals(signal, reading.signal)
     try {
-      await new PartitionReader(partition, reading, context, either).readToEnd()
-      return
+      return await new PartitionReader(partition, reading, context, either).readToEnd()
     } catch (error) {
       if (error !== REWIND || signal.aborted) throw error
       context.logger.warn('reading again from the last settled position', { partition: partition.token })
@@ -76,6 +76,7 @@ class PartitionReader<T> {
   #childrenStart: CommitTimestamp | undefined
   #isPastEnd = false
   #resumeToken: Uint8Array | undefined
+  #stallLimitMs: number
   /** Whether the present query brought anything new: waits grow only while nothing does. */
   #hasProgressed = false
 
@@ -84,14 +85,16 @@ class PartitionReader<T> {
     this.#reading = reading
     this.#context = context
     this.#signal = signal
+    this.#stallLimitMs = firstStallLimitMs(context.heartbeatMs)
   }
 
-  async readToEnd(): Promise<void> {
+  async readToEnd(): Promise<CommitTimestamp | null> {
     await this.#readUntilEvidence()
     // Only now does the watermark reach the end: everything before it is handed out and every child is stored.
     const endedAt = this.#isPastEnd ? this.#context.end : this.#childrenStart
     if (endedAt !== undefined) this.#reading.tracker.pass(endedAt)
     await abortable(this.#reading.tracker.idle(), this.#signal)
+    return this.#isPastEnd ? (this.#context.end ?? null) : null
   }
 
   async #readUntilEvidence(): Promise<void> {
@@ -101,9 +104,10 @@ class PartitionReader<T> {
       const outcome = await this.#runQuery(query)
       if (this.#signal.aborted) throw this.#signal.reason
       if (this.#isPastEnd || (outcome.kind === 'ended' && this.#childrenStart !== undefined)) return
-      if (outcome.kind === 'failed' && !isRetryable(outcome.error)) throw outcome.error
+      if (outcome.kind === 'failed' && !isPassing(outcome.error)) throw outcome.error
 
       if (this.#hasProgressed) failures = 1
+      this.#setStallLimit(outcome)
       this.#noteReread(outcome)
       const canResume = outcome.kind === 'failed' && this.#hasProgressed && this.#resumeToken !== undefined
       query = canResume ? { ...query, resumeToken: this.#resumeToken! } : this.#queryFromPosition()
@@ -127,10 +131,10 @@ class PartitionReader<T> {
   }
 
   async #runQuery(query: PartitionQuery): Promise<QueryOutcome> {
-    const { client, clock, heartbeatMs } = this.#context
+    const { client, clock } = this.#context
     const cut = new AbortController()
     const { signal, unlink } = linkSignals(this.#signal, cut.signal)
-    const watchdog = new StallWatchdog(clock, Math.max(3 * heartbeatMs, MIN_STALL_MS), () => cut.abort(STALLED))
+    const watchdog = new StallWatchdog(clock, this.#stallLimitMs, () => cut.abort(STALLED))
     try {
       watchdog.arm()
       for await (const part of client.query(query, signal)) {
@@ -139,7 +143,8 @@ class PartitionReader<T> {
         if (this.#isPastEnd) break
         watchdog.arm()
       }
-      return { kind: 'ended' }
+      // A client may end its iteration when it is cut, instead of throwing: that is no end of the stream.
+      return cut.signal.aborted ? { kind: 'stalled' } : { kind: 'ended' }
     } catch (error) {
       return cut.signal.aborted ? { kind: 'stalled' } : { kind: 'failed', error }
     } finally {
@@ -170,7 +175,6 @@ class PartitionReader<T> {
     }
     const rows = rowsOf(record)
     const bytesEach = bytes / rows.length
-    const now = clock.now()
     for (const { id, key, value } of rows) {
       if (!position.isNew(timestamp, id)) continue
       if (tracker.window >= maxWindow) {
@@ -183,7 +187,7 @@ class PartitionReader<T> {
       }
       position.observe(timestamp, id)
       this.#hasProgressed = true
-      const sequence = tracker.enter(timestamp, id, now, bytesEach)
+      const sequence = tracker.enter(timestamp, id, clock.now(), bytesEach)
       this.#chunk.push(new SourceDelivery(value, key, timestamp, id, this.#reading, sequence))
     }
   }
@@ -211,6 +215,12 @@ class PartitionReader<T> {
     this.#childrenStart = record.startTimestamp
   }
 
+  /** A server that is slow to its first message must not be cut again and again before it. */
+  #setStallLimit({ kind }: QueryOutcome): void {
+    if (this.#hasProgressed) this.#stallLimitMs = firstStallLimitMs(this.#context.heartbeatMs)
+    else if (kind === 'stalled') this.#stallLimitMs = Math.min(MAX_STALL_MS, this.#stallLimitMs * 2)
+  }
+
   #flush(): void {
     if (this.#chunk.length === 0) return
     const chunk = this.#chunk
@@ -228,5 +238,15 @@ class PartitionReader<T> {
   }
 }
 
-const MIN_STALL_MS = 3_000
-const STALLED = new Error('no sign of life within three heartbeats')
+/** Only what says of itself that a retry can help: anything else may be a mistake of ours, and would repeat for ever. */
+function isPassing(error: unknown): boolean {
+  return error instanceof StreamError && error.retryable
+}
+
+/** Three heartbeats without a sign of life. */
+function firstStallLimitMs(heartbeatMs: number): number {
+  return Math.max(3 * heartbeatMs, 3_000)
+}
+
+const MAX_STALL_MS = 300_000
+const STALLED = new Error('no sign of life')

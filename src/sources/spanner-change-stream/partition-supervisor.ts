@@ -2,7 +2,7 @@
 import PQueue from 'p-queue'
 import { type Clock, sleep } from '../../core/clock.ts'
 import { backoffMs } from '../../core/error-policy.ts'
-import { EnvironmentError, isRetryable, StoreError } from '../../core/errors.ts'
+import { ConfigError, EnvironmentError, isRetryable, StoreError } from '../../core/errors.ts'
 import type { Logger } from '../../core/types.ts'
 import type { CommitTimestamp } from '../../model/commit-timestamp.ts'
 import type { ChildPartitionsRecord } from '../../model/data-change-record.ts'
@@ -16,13 +16,18 @@ export interface SupervisorContext {
   readonly leaseMs: number
   readonly onHeld: 'wait' | 'exit'
   /** Where a stream without stored progress begins. */
-  readonly start: () => CommitTimestamp
+  readonly start: CommitTimestamp
+  /** The user's end. */
+  readonly end: CommitTimestamp | undefined
   readonly maxPartitions: number
   readonly clock: Clock
   readonly random: () => number
   readonly logger: Logger
-  /** Resolves when the partition has ended, with evidence, and everything that it handed out is settled. */
-  read(partition: LivePartition, signal: AbortSignal): Promise<void>
+  /**
+   * Resolves when the partition has ended, with evidence, and everything that it handed out is settled: with the user's
+   * end if that is why, with null if the partition ended by itself.
+   */
+  read(partition: LivePartition, signal: AbortSignal): Promise<CommitTimestamp | null>
 }
 
 /**
@@ -41,6 +46,7 @@ export class PartitionSupervisor {
   #finishedCount = 0
   #finalWatermark: CommitTimestamp | undefined
   #standbyFor: string | undefined
+  #hasWarned = false
 
   constructor(context: SupervisorContext) {
     this.#context = context
@@ -96,7 +102,9 @@ export class PartitionSupervisor {
   async announce(parent: LivePartition, { startTimestamp, children }: ChildPartitionsRecord): Promise<void> {
     const rows = children.map(({ token, parentTokens }): NewPartition => {
       const parents = parentTokens.filter((parentToken) => parentToken !== '')
-      return { token, parentTokens: parents.length > 0 ? parents : [ROOT_TOKEN], start: startTimestamp }
+      // What came before the start is not ours to read: for the first partitions only the root counts.
+      const isFirst = parent.token === ROOT_TOKEN || parents.length === 0
+      return { token, parentTokens: isFirst ? [ROOT_TOKEN] : parents, start: startTimestamp }
     })
     const { table, leaseMs } = this.#context
     const inserted = await this.#stored(() => table.addChildren(parent.token, parent.ownership, rows, leaseMs))
@@ -119,9 +127,9 @@ export class PartitionSupervisor {
 
   /** Claims everything that is unfinished; waits, or gives up, while another process holds some of it. */
   async #takeOver(): Promise<void> {
-    const { table, owner, leaseMs, onHeld, clock, logger, start } = this.#context
-    const root: NewPartition = { token: ROOT_TOKEN, parentTokens: [], start: start() }
-    await this.#stored(() => table.createRoot(root, owner, leaseMs))
+    const { table, owner, leaseMs, onHeld, clock, logger, end } = this.#context
+    await this.#createRoot()
+    await this.#stored(() => table.reopen(end ?? null))
     for (;;) {
       const unfinished = await this.#stored(() => table.claim(owner, leaseMs))
       const held = unfinished.find((partition) => partition.owner !== owner)
@@ -146,6 +154,17 @@ export class PartitionSupervisor {
       }
       await sleep(clock, Math.min(leaseMs / 3, 1000), this.#stop.signal)
     }
+  }
+
+  async #createRoot(): Promise<void> {
+    const { table, owner, leaseMs, start, end } = this.#context
+    const hasProgress = (await this.#stored(() => table.get(ROOT_TOKEN))) !== undefined
+    if (!hasProgress && end !== undefined && start > end) {
+      throw new ConfigError(`spannerChangeStream: end lies before the start, got start ${start} and end ${end}`, {
+        hint: 'Without stored progress and without the option start, reading begins now. Give a start before the end.',
+      })
+    }
+    await this.#stored(() => table.createRoot({ token: ROOT_TOKEN, parentTokens: [], start }, owner, leaseMs))
   }
 
   async #load(unfinished: readonly Partition[]): Promise<void> {
@@ -175,7 +194,10 @@ export class PartitionSupervisor {
   #startIfReady(partition: LivePartition): void {
     const { token, waitingFor } = partition
     if (waitingFor.size > 0 || this.#started.has(token) || this.#stop.signal.aborted) return
+    // While its parents were looked up, it may have been started, read and finished.
+    if (this.#live.get(token) !== partition) return
     this.#started.add(token)
+    this.#warnOfWaiting()
     void this.#places.add(() => this.#runPartition(partition)).catch((error: unknown) => this.stop(error))
   }
 
@@ -185,10 +207,10 @@ export class PartitionSupervisor {
     try {
       await this.#advance(partition, 'CREATED', 'SCHEDULED')
       await this.#advance(partition, 'SCHEDULED', 'RUNNING')
-      await read(partition, this.#stop.signal)
+      const endedAt = await read(partition, this.#stop.signal)
       partition.isFinishing = true
       const { checkpoint, ownership, token } = partition
-      if (!(await this.#stored(() => table.finish(token, ownership, checkpoint))))
+      if (!(await this.#stored(() => table.finish(token, ownership, checkpoint, endedAt))))
         await this.#assertState(partition, 'FINISHED')
       if (this.#finalWatermark === undefined || checkpoint.watermark > this.#finalWatermark) {
         this.#finalWatermark = checkpoint.watermark
@@ -198,6 +220,14 @@ export class PartitionSupervisor {
     } catch (error) {
       if (!this.#stop.signal.aborted) this.stop(error)
     }
+  }
+
+  /** A partition keeps its place until it ends, which may be never: who waits for long must be known. */
+  #warnOfWaiting(): void {
+    const { maxPartitions, logger } = this.#context
+    if (this.#hasWarned || this.#places.pending < maxPartitions) return
+    this.#hasWarned = true
+    logger.warn('partitions wait for a place: raise maxPartitions', { maxPartitions })
   }
 
   #finished({ token }: LivePartition): void {

@@ -4,6 +4,7 @@ import type { protos, v1 } from '@google-cloud/spanner'
 import { credentials } from '@grpc/grpc-js'
 import { ConfigError, SourceError } from '../../core/errors.ts'
 import { nearestName } from '../../core/options.ts'
+import { abortable } from '../../core/signals.ts'
 import type { ChangeStreamClient, PartitionQuery, QueryPart, StreamDescription } from '../../model/change-stream.ts'
 import { decodeChangeRecord, type RecordLayout, recordLayout } from './decode-record.ts'
 import { grpcCode, openError, readError } from './grpc-errors.ts'
@@ -112,7 +113,7 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
     const results = new PartialResults()
     const values: WireValue[] = []
     let columns = 1
-    for await (const message of this.#stream(this.#openSession(), { sql }, signal)) {
+    for await (const message of this.#stream(this.#openSession(), { sql }, signal, SELECT_TIMEOUT_MS)) {
       columns = message.metadata?.rowType?.fields?.length ?? columns
       values.push(...results.take(message))
     }
@@ -124,10 +125,14 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
   }
 
   /** One streaming call. Ending the iteration cancels it at the server: destroying the stream alone would not. */
-  async *#stream(session: Session, request: Request, signal: AbortSignal): AsyncGenerator<Message, void, undefined> {
-    const client = await this.#connect()
-    const name = await session.name
-    if (signal.aborted) throw signal.reason
+  async *#stream(
+    session: Session,
+    request: Request,
+    signal: AbortSignal,
+    timeout: number = QUERY_TIMEOUT_MS,
+  ): AsyncGenerator<Message, void, undefined> {
+    const client = await abortable(this.#connect(), signal)
+    const name = await abortable(session.name, signal)
     const { priority, requestTag, directedRead, database } = this.#options
     const call = client.executeStreamingSql(
       {
@@ -143,7 +148,7 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
       {
         // The client would otherwise retry what comes before the first message for seconds, unseen.
         retryRequestOptions: { noResponseRetries: 0, retries: 0 },
-        timeout: QUERY_TIMEOUT_MS,
+        timeout,
         otherArgs: { headers: { 'google-cloud-resource-prefix': database } },
       },
     )
@@ -253,5 +258,6 @@ function bytesOf(token: Uint8Array | string | null | undefined): Uint8Array | un
 
 const NULL = { nullValue: 'NULL_VALUE' as const }
 const UNIT_MS = { d: 86_400_000, h: 3_600_000, m: 60_000, s: 1000 } as const
+const SELECT_TIMEOUT_MS = 20_000
 /** A query is renewed before the client's own limit of an hour: then it is resumed like any broken one. */
 const QUERY_TIMEOUT_MS = 3_500_000

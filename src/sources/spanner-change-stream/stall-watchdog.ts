@@ -1,28 +1,33 @@
 /** Notices a stream that went silent: nothing came for longer than its heartbeats allow. */
 import type { Clock, Timer } from '../../core/clock.ts'
 
-/** Runs only while armed; a reader that waits for its consumer disarms it, so back-pressure is never called a stall. */
+/**
+ * Runs only while armed; a reader that waits for its consumer disarms it, so back-pressure is never called a stall.
+ * Counts the beats of a timer instead of comparing times: a clock that is set back must not blind it.
+ */
 export class StallWatchdog {
   readonly #clock: Clock
-  readonly #limitMs: number
+  readonly #beatMs: number
   readonly #onStall: () => void
-  #deadlineMs = Number.POSITIVE_INFINITY
+  #isArmed = false
+  #silentBeats = 0
   #timer: Timer | undefined
 
   constructor(clock: Clock, limitMs: number, onStall: () => void) {
     this.#clock = clock
-    this.#limitMs = limitMs
+    this.#beatMs = limitMs / BEATS
     this.#onStall = onStall
   }
 
-  /** Starts waiting for a sign of life. One timer serves many calls: it looks at the deadline when it fires. */
+  /** Starts waiting for a sign of life, anew. */
   arm(): void {
-    this.#deadlineMs = this.#clock.now() + this.#limitMs
-    if (this.#timer === undefined) this.#watch(this.#limitMs)
+    this.#isArmed = true
+    this.#silentBeats = 0
+    if (this.#timer === undefined) this.#wait()
   }
 
   disarm(): void {
-    this.#deadlineMs = Number.POSITIVE_INFINITY
+    this.#isArmed = false
   }
 
   close(): void {
@@ -30,12 +35,16 @@ export class StallWatchdog {
     this.#timer = undefined
   }
 
-  #watch(ms: number): void {
-    this.#timer = this.#clock.after(ms, () => {
+  #wait(): void {
+    this.#timer = this.#clock.after(this.#beatMs, () => {
       this.#timer = undefined
-      const remainingMs = this.#deadlineMs - this.#clock.now()
-      if (remainingMs <= 0) this.#onStall()
-      else if (remainingMs !== Number.POSITIVE_INFINITY) this.#watch(remainingMs)
+      if (!this.#isArmed) return
+      this.#silentBeats++
+      // The first beat may have begun before the silence did.
+      if (this.#silentBeats > BEATS) this.#onStall()
+      else this.#wait()
     })
   }
 }
+
+const BEATS = 4

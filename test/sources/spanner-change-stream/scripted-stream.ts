@@ -237,6 +237,7 @@ export function withTable(
         list: () => table.list(),
         get: (...args) => table.get(...args),
         createRoot: (...args) => table.createRoot(...args),
+        reopen: (...args) => table.reopen(...args),
         claim: (...args) => table.claim(...args),
         addChildren: (...args) => table.addChildren(...args),
         advance: (...args) => table.advance(...args),
