@@ -1,6 +1,6 @@
 /** What can go wrong with a query, by script or by chance. */
 import { ConfigError } from '../core/errors.ts'
-import { GRPC_CODES, type GrpcCode, RETRYABLE_CODES } from './grpc-status.ts'
+import { GRPC_CODES, type GrpcCode, PASSING_CODES } from '../model/grpc-code.ts'
 import type { SeededRandom } from './seeded-random.ts'
 
 export type Fault =
@@ -126,7 +126,7 @@ export class FaultInjector {
 }
 
 function byChance(chances: FaultChances, place: FaultPlace, random: SeededRandom): Fault | undefined {
-  const { errors = 0, codes = RETRYABLE_CODES, stalls = 0, earlyEnds = 0, kills = 0 } = chances
+  const { errors = 0, codes = PASSING_CODES, stalls = 0, earlyEnds = 0, kills = 0 } = chances
   const { duplicateTails = 0, slowStarts = 0 } = chances
   if (place.next === 'start') {
     if (place.isResumed && random.chance(duplicateTails)) return { kind: 'duplicate-tail', records: 1 + random.int(5) }

@@ -1,36 +1,5 @@
-/** The gRPC status codes, and the error by which a query of the simulator ends. */
-
-export const GRPC_CODES = {
-  CANCELLED: 1,
-  UNKNOWN: 2,
-  INVALID_ARGUMENT: 3,
-  DEADLINE_EXCEEDED: 4,
-  NOT_FOUND: 5,
-  ALREADY_EXISTS: 6,
-  PERMISSION_DENIED: 7,
-  RESOURCE_EXHAUSTED: 8,
-  FAILED_PRECONDITION: 9,
-  ABORTED: 10,
-  OUT_OF_RANGE: 11,
-  UNIMPLEMENTED: 12,
-  INTERNAL: 13,
-  UNAVAILABLE: 14,
-  DATA_LOSS: 15,
-  UNAUTHENTICATED: 16,
-} as const
-
-export type GrpcCode = keyof typeof GRPC_CODES
-
-/** The codes after which the same query may succeed. */
-export const RETRYABLE_CODES: readonly GrpcCode[] = [
-  'CANCELLED',
-  'UNKNOWN',
-  'DEADLINE_EXCEEDED',
-  'RESOURCE_EXHAUSTED',
-  'ABORTED',
-  'INTERNAL',
-  'UNAVAILABLE',
-]
+/** The error by which a query of the simulator ends. */
+import { GRPC_CODES, type GrpcCode } from '../model/grpc-code.ts'
 
 /** How a query ends that does not end well; `code` is the number, as in the errors of a gRPC client. */
 export class QueryStatusError extends Error {

@@ -1,7 +1,8 @@
 /** The first door of the simulator: the reader's own interface, without sockets. */
 import { ClosedError, ConfigError, SourceError } from '../core/errors.ts'
 import type { ChangeStreamClient, PartitionQuery, QueryPart, StreamDescription } from '../model/change-stream.ts'
-import { QueryStatusError, RETRYABLE_CODES } from './grpc-status.ts'
+import { PASSING_CODES } from '../model/grpc-code.ts'
+import { QueryStatusError } from './grpc-status.ts'
 import { encodePosition } from './query-position.ts'
 import { SeededRandom } from './seeded-random.ts'
 import type { ServerQuery } from './server-query.ts'
@@ -127,7 +128,7 @@ function sourceError(cause: QueryStatusError, { token }: PartitionQuery): Source
     `The query of ${token === null ? 'the first partitions' : 'a partition'} ended: ${cause.message}`,
     {
       cause,
-      retryable: RETRYABLE_CODES.includes(cause.status),
+      retryable: PASSING_CODES.includes(cause.status),
       ...(token === null ? {} : { partition: token }),
     },
   )

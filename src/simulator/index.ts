@@ -1,4 +1,6 @@
 /** The simulator: a seeded change stream to test pipelines with, in process or over gRPC, in real or simulated time. */
+
+export { GRPC_CODES, type GrpcCode } from '../model/grpc-code.ts'
 export type {
   Fault,
   FaultChances,
@@ -7,7 +9,7 @@ export type {
   ScriptedFault,
 } from './faults.ts'
 export type { ServedStream, ServeStreamOptions } from './grpc-server.ts'
-export { GRPC_CODES, type GrpcCode, QueryStatusError } from './grpc-status.ts'
+export { QueryStatusError } from './grpc-status.ts'
 export type { Ledger, LedgerChange, LedgerFault, LedgerTopologyEvent } from './ledger.ts'
 export { KEY_SPACE, type KeyRange, pointOf, type SimulatedPartition } from './partition-tree.ts'
 export { SeededRandom } from './seeded-random.ts'

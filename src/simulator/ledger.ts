@@ -1,8 +1,8 @@
 /** The truth for tests: everything that was committed, every change of partitions, every fault. */
 import type { CommitTimestamp } from '../model/commit-timestamp.ts'
 import type { Row } from '../model/data-change-record.ts'
+import type { GrpcCode } from '../model/grpc-code.ts'
 import type { FaultKind } from './faults.ts'
-import type { GrpcCode } from './grpc-status.ts'
 
 /** One row changed, as every reader must deliver it. */
 export interface LedgerChange {

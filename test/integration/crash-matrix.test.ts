@@ -37,7 +37,7 @@ describe('a worker killed with SIGKILL', () => {
       site.commitHistory(2)
       const end = site.lastCommit
       const successor = site.spawn()
-      await site.runToKill({ step, side, occurrence }, end)
+      await site.runToKill({ step, side, occurrence })
       await site.runToEnd(end, successor)
 
       expect(site.violations(end)).toEqual([])
@@ -51,7 +51,7 @@ describe('a worker killed with SIGKILL', () => {
     site.commitHistory(2)
     const end = site.lastCommit
     const successor = site.spawn()
-    await site.runToKill({ step: 'line', side: 'after', occurrence: 40 }, end)
+    await site.runToKill({ step: 'line', side: 'after', occurrence: 40 })
     const stored = new Map((await site.partitions()).map((partition) => [partition.token, partition]))
     const linesBefore = site.lines().length
     await site.runToEnd(end, successor)
@@ -78,7 +78,7 @@ describe('a worker killed with SIGKILL', () => {
       const worker = spare
       // It loads while this one works.
       spare = site.spawn()
-      await site.runToKill(randomFreeze(random, 30), end, worker)
+      await site.runToKill(randomFreeze(random, 30), worker)
     }
     await site.runToEnd(end, spare)
 

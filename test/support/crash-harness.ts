@@ -187,9 +187,12 @@ export class CrashSite implements AsyncDisposable {
     }
   }
 
-  /** Runs a worker until it freezes at the point, and kills it there. */
-  async runToKill(freeze: FreezePoint, end: string, worker: CrashWorker = this.spawn()): Promise<void> {
-    worker.start(this.orders({ freeze, end }))
+  /**
+   * Runs a worker until it freezes at the point, and kills it there. It reads without an end: heartbeats go on, so the
+   * point comes however fast the worker is.
+   */
+  async runToKill(freeze: FreezePoint, worker: CrashWorker = this.spawn()): Promise<void> {
+    worker.start(this.orders({ freeze }))
     await worker.heard('frozen')
     await worker.kill()
   }

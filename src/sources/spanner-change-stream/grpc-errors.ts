@@ -1,40 +1,12 @@
 /** What a gRPC status means for reading: whether a retry can help, and what a person should do if not. */
 import { ConfigError, EnvironmentError, SourceError, type StreamError } from '../../core/errors.ts'
+import { type GrpcCode, grpcCodeOf, PASSING_CODES } from '../../model/grpc-code.ts'
 
-/** The sixteen codes by number. */
-const CODES = [
-  'OK',
-  'CANCELLED',
-  'UNKNOWN',
-  'INVALID_ARGUMENT',
-  'DEADLINE_EXCEEDED',
-  'NOT_FOUND',
-  'ALREADY_EXISTS',
-  'PERMISSION_DENIED',
-  'RESOURCE_EXHAUSTED',
-  'FAILED_PRECONDITION',
-  'ABORTED',
-  'OUT_OF_RANGE',
-  'UNIMPLEMENTED',
-  'INTERNAL',
-  'UNAVAILABLE',
-  'DATA_LOSS',
-  'UNAUTHENTICATED',
-] as const
+const PASSING: ReadonlySet<GrpcCode> = new Set(PASSING_CODES)
 
-const PASSING: ReadonlySet<string> = new Set([
-  'CANCELLED',
-  'UNKNOWN',
-  'DEADLINE_EXCEEDED',
-  'RESOURCE_EXHAUSTED',
-  'ABORTED',
-  'INTERNAL',
-  'UNAVAILABLE',
-])
-
-export function grpcCode(error: unknown): (typeof CODES)[number] | undefined {
+export function grpcCode(error: unknown): GrpcCode | undefined {
   const code = (error as { code?: unknown } | null)?.code
-  return typeof code === 'number' ? CODES[code] : undefined
+  return typeof code === 'number' ? grpcCodeOf(code) : undefined
 }
 
 /** The server's own words; Spanner's status texts name arguments, not row content. */
