@@ -20,6 +20,10 @@ export class BoundedQueue<T> {
     return this.#values.length
   }
 
+  get hasFailed(): boolean {
+    return typeof this.#state === 'object'
+  }
+
   /** Resolves once the value is in the queue; resolves to false if the queue ended before there was room. */
   async push(value: T): Promise<boolean> {
     while (this.#state === 'open' && this.#values.length >= this.#capacity) {

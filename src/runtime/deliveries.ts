@@ -41,7 +41,11 @@ export async function* deliveries<T>(
     for (;;) {
       const ready = await desk.take()
       if (ready === undefined) return
-      yield* ready
+      for (const delivery of ready) {
+        // What was ready together with a value that stops the run would overtake it.
+        if (desk.hasFailed) break
+        yield delivery
+      }
     }
   } finally {
     desk.close()

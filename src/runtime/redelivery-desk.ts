@@ -48,6 +48,11 @@ export class RedeliveryDesk<T> {
     }
   }
 
+  /** Whether `take` throws from now on. */
+  get hasFailed(): boolean {
+    return this.#ready.hasFailed
+  }
+
   /** What is ready to be handed out; undefined at the end. */
   take(): Promise<Delivery<T>[] | undefined> {
     return this.#ready.takeAll()

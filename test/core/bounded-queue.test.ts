@@ -39,6 +39,15 @@ describe('BoundedQueue', () => {
     expect(await queue.takeAll()).toEqual([1, 2])
   })
 
+  test('drops what is no longer wanted, keeps the rest in order, and lets a writer in', async () => {
+    const queue = new BoundedQueue<number>(4)
+    for (const value of [1, 2, 3, 4]) queue.offer(value)
+    const pushed = queue.push(5)
+    queue.drop((value) => value % 2 === 0)
+    expect(await pushed).toBe(true)
+    expect(await queue.takeAll()).toEqual([1, 3, 5])
+  })
+
   test('after a close the reader gets what is left and then the end', async () => {
     const queue = new BoundedQueue<number>(1)
     queue.offer(1)

@@ -1,5 +1,7 @@
 import { describe, expect, test, vi } from 'vitest'
-import { abortable, linkSignals } from '../../src/core/signals.ts'
+import { abortable, linkSignals, settlesWithin } from '../../src/core/signals.ts'
+import { RecordingClock } from '../support/recording-clock.ts'
+import { unhandledRejections } from '../support/unhandled-rejections.ts'
 
 const reason = new Error('enough')
 
@@ -43,6 +45,12 @@ describe('abortable', () => {
     await expect(abortable(Promise.resolve(1), controller.signal)).rejects.toBe(reason)
   })
 
+  test('hears a rejection that comes after the abort', async () => {
+    const unheard = unhandledRejections()
+    await expect(abortable(Promise.reject(new Error('late')), AbortSignal.abort(reason))).rejects.toBe(reason)
+    expect(await unheard()).toEqual([])
+  })
+
   test.each([false, true])('leaves no listener on the signal, rejected: %o', async (isRejected) => {
     const { signal } = new AbortController()
     const added = vi.spyOn(signal, 'addEventListener')
@@ -50,5 +58,23 @@ describe('abortable', () => {
     await abortable(isRejected ? Promise.reject(reason) : Promise.resolve(1), signal).catch(() => undefined)
     expect(removed.mock.calls.map(([, listener]) => listener)).toEqual(added.mock.calls.map(([, listener]) => listener))
     expect(added).toHaveBeenCalledTimes(1)
+  })
+})
+
+describe('settlesWithin', () => {
+  test.each([
+    ['resolves', () => Promise.resolve(1)],
+    ['rejects', () => Promise.reject(reason)],
+  ])('is true for a promise that %s in time, and leaves no timer', async (_, promise) => {
+    const clock = new RecordingClock()
+    expect(await settlesWithin(clock, 1000, promise())).toBe(true)
+    expect(clock.waiting).toBe(0)
+  })
+
+  test('is false for one that takes longer', async () => {
+    const clock = new RecordingClock()
+    const settles = settlesWithin(clock, 1000, new Promise(() => undefined))
+    await clock.advance(1000)
+    expect(await settles).toBe(false)
   })
 })

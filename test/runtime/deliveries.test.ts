@@ -5,7 +5,8 @@ import type { Delivery } from '../../src/core/types.ts'
 import type { Change } from '../../src/model/data-change-record.ts'
 import { ackAll, type DeliveriesOptions, deliveries } from '../../src/runtime/deliveries.ts'
 import { SeededRandom, VirtualClock } from '../../src/simulator/index.ts'
-import { from, type Source, spannerChangeStream } from '../../src/sources/index.ts'
+import { from, spannerChangeStream } from '../../src/sources/index.ts'
+import { aloneContext, Source } from '../../src/sources/source.ts'
 import { memoryPartitionStore } from '../../src/stores/index.ts'
 import {
   type Answer,
@@ -280,13 +281,76 @@ describe('deliveries', () => {
         await sleep(clock, 1)
       }
       await retried.done
-      expect([...new Set(attempts)]).toEqual([1, 2, 3])
+      expect(attempts).toEqual([1, 2, 3])
 
       const skipped = new Reader(clock, keyed('a1'), { onError: skip() })
       await skipped.has(1)
       skipped.of('a1').nack(failure)
       await skipped.done
     }))
+
+  test('P3: after a stop nothing more is handed out, also of what was ready with it', () =>
+    simulate(async (clock) => {
+      const failure = new Error('no')
+      const seen: string[] = []
+      const options = { clock, store: memoryPartitionStore({ clock }), onError: stop() }
+      const reading = (async () => {
+        for await (const delivery of deliveries(keyed('a1', 'a2', 'b1', 'a3'), options)) {
+          seen.push(delivery.value)
+          if (delivery.value === 'a2') delivery.nack(failure)
+          else delivery.ack()
+        }
+      })()
+      await expect(reading).rejects.toBe(failure)
+      expect(seen).toEqual(['a1', 'a2'])
+    }))
+
+  test('P3: a value that stops the run after it came again lets none of those behind it come again', () =>
+    simulate(async (clock) => {
+      const failure = new Error('no')
+      const reader = new Reader(clock, keyed('a1', 'a2', 'a3', 'a4'), { maxInFlight: 3 })
+      await reader.has(3)
+      reader.of('a1').nack(new Error('busy'), { retryInMs: 100 })
+      ackAll([reader.of('a2'), reader.of('a3')])
+      await reader.has(4)
+      reader.of('a1').nack(failure)
+      await expect(reader.done).rejects.toBe(failure)
+      expect(reader.values).toEqual(['a1', 'a2', 'a3', 'a1'])
+    }))
+
+  test('closes the store that it opened, also if the source cannot be closed', async () => {
+    const failure = new Error('cannot be closed')
+    let closes = 0
+    const source = from(['a1'])
+    const stubborn = new Source<string>(
+      'stubborn',
+      (context) => {
+        const { store } = context
+        const closeStore = store.close.bind(store)
+        store.close = () => {
+          closes++
+          return closeStore()
+        }
+        const run = source.open(context)
+        return {
+          stream: run.stream,
+          failed: run.failed,
+          drain: () => run.drain(),
+          status: () => run.status(),
+          async close() {
+            await run.close()
+            throw failure
+          },
+        }
+      },
+      () => aloneContext('stubborn'),
+    )
+    const reading = (async () => {
+      for await (const delivery of deliveries(stubborn)) delivery.ack()
+    })()
+    await expect(reading).rejects.toBe(failure)
+    expect(closes).toBe(1)
+  })
 
   test('a second settlement changes nothing', () =>
     simulate(async (clock) => {
@@ -328,6 +392,17 @@ describe('deliveries', () => {
       abort.abort(reason)
       await expect(reader.done).rejects.toBe(reason)
       expect(clock.pendingTimers).toBe(0)
+    }))
+
+  test('an abort ends the iteration also when only settlements are waited for', () =>
+    simulate(async (clock) => {
+      const abort = new AbortController()
+      const reader = new Reader(clock, keyed('a1'), { signal: abort.signal })
+      await reader.has(1)
+      await sleep(clock, 1000)
+      const reason = new Error('enough')
+      abort.abort(reason)
+      await expect(reader.done).rejects.toBe(reason)
     }))
 
   test('D19 P3: a forgotten value behind one that came again is handed out again, too', () =>

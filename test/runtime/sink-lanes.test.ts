@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { type ErrorPolicy, errorPolicy, stop } from '../../src/core/error-policy.ts'
+import { type ErrorPolicy, errorPolicy, retry, stop } from '../../src/core/error-policy.ts'
 import { SinkError } from '../../src/core/errors.ts'
 import type { Sink } from '../../src/core/types.ts'
 import { SinkLanes } from '../../src/runtime/sink-lanes.ts'
@@ -173,6 +173,43 @@ describe('SinkLanes', () => {
     expect(made.origin.nacks.map(({ value, id }) => [value, id])).toEqual([['b1', 'r1']])
     expect(made.origin.acks).toEqual([0, 2])
     expect(made.failures).toEqual([])
+  })
+
+  test('after a skip the items that are written one by one get all their tries', async () => {
+    const tries = new Map<string, number>()
+    const written: string[] = []
+    const sink: Sink<string> = {
+      name: 'picky',
+      async write(items) {
+        if (items.includes('bad')) throw new Error('refused')
+        const [item] = items
+        if (items.length > 1 || item === undefined) throw new Error('only one by one')
+        tries.set(item, (tries.get(item) ?? 0) + 1)
+        if (item === 'good' && tries.get(item) === 1) throw new Error('a passing trouble')
+        written.push(item)
+      },
+      close: () => Promise.resolve(),
+    }
+    const made = bench(sink, retry({ attempts: 3 }).thenSkip())
+    made.add('fine', 'bad', 'good')
+    await made.clock.advance(10_000)
+    expect(written).toEqual(['fine', 'good'])
+    expect(made.origin.nacks).toMatchObject([{ value: 'bad', attempt: 3, decision: 'skip' }])
+    expect(made.origin.acks).toEqual([0, 2])
+  })
+
+  test('P12: a lane() that throws fails with a SinkError that names the sink and hides the item', () => {
+    const cause = new RangeError('planted-value')
+    const { lanes, origin } = bench({
+      name: 'laneless',
+      lane() {
+        throw cause
+      },
+      write: () => Promise.resolve(),
+      close: () => Promise.resolve(),
+    })
+    const add = (): void => lanes.add([origin.make('planted-value')])
+    expect(add).toThrow(new SinkError('laneless: lane() threw RangeError', { cause }))
   })
 
   test('stop nacks the batch, tells once, and writes nothing more', async () => {

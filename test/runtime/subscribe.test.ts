@@ -149,6 +149,44 @@ describe('subscribe', () => {
     expect(handled).toEqual([1])
   })
 
+  test.each([1, 5, 10])('P2: a stop rejects the run, also when all %i values have been read before', (count) =>
+    simulated(async ({ clock }) => {
+      const failure = new Error('cannot save')
+      const handled: number[] = []
+      const run = subscribe(
+        from(Array.from({ length: count }, (_, n) => n)),
+        async (n) => {
+          await sleep(clock, 5)
+          if (n === 0) throw failure
+          handled.push(n)
+        },
+        { ...memory, clock, onError: stop(), maxInFlight: 10 },
+      )
+      await expect(run).rejects.toMatchObject({ code: 'OPERATOR_FAILED', cause: failure })
+      expect(handled.length).toBeLessThan(10)
+    }),
+  )
+
+  test('P2: a stop during a drain rejects the run, and what failed comes again', () =>
+    simulated(async ({ run, clock, stream }) => {
+      const failure = new Error('cannot save')
+      const drain = new AbortController()
+      const first = stream.ledger.changes[0]!
+      const running = run(
+        async (change) => {
+          drain.abort()
+          await sleep(clock, 500)
+          if (changeId(change) === first.id) throw failure
+        },
+        { maxInFlight: 10, drain: drain.signal, onError: stop() },
+      )
+      await expect(running).rejects.toMatchObject({ code: 'OPERATOR_FAILED', cause: failure })
+
+      const handled: Change[] = []
+      await run((change) => handled.push(change))
+      expect(handled.map(changeId)).toContain(first.id)
+    }))
+
   test('D5: throwing asks the policy: skip goes on without the value', async () => {
     const handled: number[] = []
     const summary = await subscribe(

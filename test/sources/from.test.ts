@@ -2,12 +2,13 @@ import { describe, expect, test } from 'vitest'
 import { errorPolicy, skip, stop } from '../../src/core/error-policy.ts'
 import { ConfigError } from '../../src/core/errors.ts'
 import { type Chunk, type Item, isMark } from '../../src/core/stage.ts'
-import type { Delivery } from '../../src/core/types.ts'
+import { type Delivery, silentLogger } from '../../src/core/types.ts'
 import { map } from '../../src/operators/index.ts'
 import { from } from '../../src/sources/index.ts'
 import { aloneContext, type SourceContext } from '../../src/sources/source.ts'
-import { settled } from '../support/recording-clock.ts'
+import { RecordingClock, settled } from '../support/recording-clock.ts'
 import { drain } from '../support/recording-origin.ts'
+import { unhandledRejections } from '../support/unhandled-rejections.ts'
 
 function context(options: Partial<SourceContext> = {}): SourceContext {
   return { ...aloneContext('test'), policy: errorPolicy(stop()), ...options }
@@ -45,6 +46,11 @@ function idleAfter<T>(values: readonly T[]): AsyncIterable<T> & { readonly close
       }
     },
   }
+}
+
+/** An async iterator that cannot be closed: what is taken of it is gone. */
+function asAsync<T>(values: Iterator<T>): AsyncIterator<T> {
+  return { next: () => Promise.resolve(values.next()) }
 }
 
 /** Takes so many deliveries without settling them. */
@@ -170,6 +176,68 @@ describe('from', () => {
     expect(await next).toMatchObject({ done: true })
     await run.close()
   })
+
+  test.each([
+    ['sync', (values: IterableIterator<number>) => values],
+    ['async', (values: IterableIterator<number>) => ({ [Symbol.asyncIterator]: () => asAsync(values) })],
+  ])('P1: %s: a drain while there is no room takes no value that it does not hand out', async (_, asIterable) => {
+    const values = [0, 1, 2, 3, 4, 5].values()
+    const run = from(asIterable(values) as Iterable<number>).open(limited(2))
+    const chunks = run.stream.chunks()[Symbol.asyncIterator]()
+    const taken = await take(chunks, 2)
+    const next = chunks.next()
+    await settled()
+    run.drain()
+    expect(await next).toMatchObject({ done: true })
+    expect(taken.map(({ value }) => value)).toEqual([0, 1])
+    expect(values.next().value).toBe(2)
+    expect(run.status()).toMatchObject({ delivered: 2, inFlight: 2 })
+    await run.close()
+  })
+
+  test.each(['before', 'after'] as const)(
+    'P11: an iterable that fails behind a drain harms nobody, drained %s the first read',
+    async (when) => {
+      const unheard = unhandledRejections()
+      const failing = Promise.withResolvers<IteratorResult<number>>()
+      const run = from({ [Symbol.asyncIterator]: () => ({ next: () => failing.promise }) }).open(context())
+      if (when === 'before') run.drain()
+      const next = run.stream.chunks()[Symbol.asyncIterator]().next()
+      await settled()
+      run.drain()
+      expect(await next).toMatchObject({ done: true })
+      failing.reject(new Error('upstream failed'))
+      await run.close()
+      expect(await unheard()).toEqual([])
+    },
+  )
+
+  test.each(['warn', 'retry', 'stop'] as const)(
+    "P7: a forgotten ack is reported by its id (onSettleTimeout '%s')",
+    async (onSettleTimeout) => {
+      const clock = new RecordingClock()
+      const warnings: string[] = []
+      const warn = (message: string): number => warnings.push(message)
+      const logger = { ...silentLogger, warn }
+      const run = from(idleAfter(['x', 'y', 'z'])).open(
+        context({ clock, logger, settleTimeoutMs: 5000, onSettleTimeout }),
+      )
+      const chunks = run.stream.chunks()[Symbol.asyncIterator]()
+      const [first] = await take(chunks, 3)
+      first!.ack()
+      const ended = expect(chunks.next())[onSettleTimeout === 'stop' ? 'rejects' : 'resolves'].toBeDefined()
+      await clock.advance(60_000)
+      const named = /^change 1 has not been settled for \d+ ms$/
+      if (onSettleTimeout === 'stop') {
+        expect(run.failed.reason).toMatchObject({ code: 'SETTLE_TIMEOUT', message: expect.stringMatching(named) })
+      } else {
+        expect(warnings).toEqual([expect.stringMatching(named)])
+      }
+      await run.close()
+      await ended
+      expect(clock.waiting).toBe(0)
+    },
+  )
 
   test('an abort ends the stream with its reason', async () => {
     const abort = new AbortController()

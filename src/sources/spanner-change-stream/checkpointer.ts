@@ -53,10 +53,11 @@ export class Checkpointer {
   }
 
   #schedule(): void {
-    const { clock, intervalMs, leaseMs } = this.#context
+    const { clock, intervalMs, leaseMs, onFailure } = this.#context
     if (this.#isStopped) return
     this.#tick = clock.after(Math.min(intervalMs, leaseMs / 3), () => {
-      this.#ticking = this.#runTick()
+      // A logger may throw as well: then nobody else would hear of it.
+      this.#ticking = this.#runTick().catch(onFailure)
     })
   }
 

@@ -5,6 +5,7 @@ import { ClosedError, StoreError } from '../../../src/core/errors.ts'
 import { timestampFromMs } from '../../../src/model/commit-timestamp.ts'
 import { randomWorkload, SimulatedStream } from '../../../src/simulator/index.ts'
 import { memoryPartitionStore, type PartitionStore } from '../../../src/stores/index.ts'
+import { unhandledRejections } from '../../support/unhandled-rejections.ts'
 import {
   at,
   broken,
@@ -286,6 +287,94 @@ describe('ChangeStreamRun', () => {
       expect(clock.now() - downAtMs).toBeLessThanOrEqual(6000 + 1000)
       isDown = false
       await probe.run.close()
+    }))
+
+  test('P10: a store that does not answer stops the run before the lease ends, and a close ends it', () =>
+    simulate(async (clock) => {
+      let isHanging = false
+      const memory = memoryPartitionStore({ clock })
+      const store = withTable(memory, (table) => ({
+        checkpoint: (...args) => (isHanging ? new Promise(() => undefined) : table.checkpoint(...args)),
+      }))
+      const stream = new ScriptedStream(clock, { root: roots('a') })
+      const probe = new Probe(clock, stream, { store, leaseMs: 6000 })
+      await probe.until(() => stream.tokens.includes('a'))
+      isHanging = true
+      await expect(probe.ended).rejects.toMatchObject({ name: 'StoreError', code: 'STORE_CONFLICT' })
+      expect((await (await memory.open('probe')).get('a'))!.leaseUntilMs).toBeGreaterThan(clock.now())
+      expect(probe.run.failed.reason).toMatchObject({ code: 'STORE_CONFLICT' })
+      await probe.run.close()
+      expect({ open: stream.open, timers: clock.pendingTimers }).toEqual({ open: 0, timers: 0 })
+    }))
+
+  test('P10: after a late answer of the store the lease counts from when it was asked', () =>
+    simulate(async (clock) => {
+      const memory = memoryPartitionStore({ clock })
+      let calls = 0
+      const store = withTable(memory, (table) => ({
+        async checkpoint(...args) {
+          if (++calls > 1) await new Promise(() => undefined)
+          const lost = await table.checkpoint(...args)
+          await sleep(clock, 4000)
+          return lost
+        },
+      }))
+      const stream = new ScriptedStream(clock, { root: roots('a') })
+      const probe = new Probe(clock, stream, { store, leaseMs: 6000 })
+      await expect(probe.ended).rejects.toMatchObject({ code: 'STORE_CONFLICT' })
+      expect((await (await memory.open('probe')).get('a'))!.leaseUntilMs).toBeGreaterThan(clock.now())
+      await probe.run.close()
+    }))
+
+  test.each([
+    ['while it stores a tick', 1500],
+    ['when it stores the last words', 0],
+  ])('P11: a close ends although the store does not answer %s', (_, hangsForMs) =>
+    simulate(async (clock) => {
+      let isHanging = false
+      const store = withTable(memoryPartitionStore({ clock }), (table) => ({
+        checkpoint: (...args) => (isHanging ? new Promise(() => undefined) : table.checkpoint(...args)),
+      }))
+      const stream = new ScriptedStream(clock, { root: roots('a') })
+      const probe = new Probe(clock, stream, { store })
+      await probe.until(() => stream.tokens.includes('a'))
+      isHanging = true
+      await sleep(clock, hangsForMs)
+      const closedMs = clock.now()
+      await probe.run.close()
+      expect(clock.now() - closedMs).toBeLessThan(10_000)
+      expect({ open: stream.open, timers: clock.pendingTimers }).toEqual({ open: 0, timers: 0 })
+    }),
+  )
+
+  test('P11: a close ends although a query does not heed its signal', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, { root: roots('a'), a: [[{ until: new Promise(() => undefined) }]] })
+      const probe = new Probe(clock, stream)
+      await probe.until(() => stream.tokens.includes('a'))
+      const closedMs = clock.now()
+      await probe.run.close()
+      expect(clock.now() - closedMs).toBeLessThan(10_000)
+    }))
+
+  test('P10: a logger that throws keeps no run alive that cannot store its progress', () =>
+    simulate(async (clock) => {
+      const store = withTable(memoryPartitionStore({ clock }), () => ({
+        checkpoint: () => Promise.reject(new StoreError('down', { retryable: true })),
+      }))
+      const broken = (): never => {
+        throw new Error('the logger broke')
+      }
+      const logger = { debug: broken, info: broken, warn: broken, error: broken }
+      const unheard = unhandledRejections()
+      const startMs = clock.now()
+      const stream = new ScriptedStream(clock, { root: roots('a') })
+      const probe = new Probe(clock, stream, { store, logger, leaseMs: 6000 })
+      await expect(probe.ended).rejects.toThrow('the logger broke')
+      expect(clock.now() - startMs).toBeLessThan(6000)
+      await probe.run.close().catch(() => undefined)
+      expect(await unheard()).toEqual([])
+      expect({ open: stream.open, timers: clock.pendingTimers }).toEqual({ open: 0, timers: 0 })
     }))
 
   test('starts now when it is told no start', () =>

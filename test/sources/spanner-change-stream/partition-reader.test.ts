@@ -1,7 +1,9 @@
 import { describe, expect, test } from 'vitest'
 import { sleep } from '../../../src/core/clock.ts'
 import { SourceError } from '../../../src/core/errors.ts'
+import type { ChangeStreamClient } from '../../../src/model/change-stream.ts'
 import {
+  type Answer,
   at,
   broken,
   children,
@@ -159,6 +161,87 @@ describe('readPartition', () => {
       await probe.run.close()
     }))
 
+  test('P5: a client that returns when it is cut, instead of throwing, does not end the partition', () =>
+    simulate(async (clock) => {
+      const left = part(children(50, { left: ['a'] }))
+      const right = part(children(50, { right: ['a'] }))
+      const scripted = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [
+          [left, 'silence'],
+          [left, right, 'end'],
+        ],
+      })
+      const polite: ChangeStreamClient = {
+        describe: () => scripted.describe(),
+        close: () => scripted.close(),
+        async *query(query, signal) {
+          try {
+            yield* scripted.query(query, signal)
+          } catch (error) {
+            if (!signal.aborted) throw error
+          }
+        },
+      }
+      const probe = new Probe(clock, polite)
+      await probe.until(async () => (await probe.states()).a === 'FINISHED')
+      expect(scripted.queriesOf('a')).toHaveLength(2)
+      expect(await probe.states()).toMatchObject({ left: expect.anything(), right: expect.anything() })
+      await probe.run.close()
+    }))
+
+  test('P1: a server that is slow to its first message is read in the end, and later silence is noticed early', () =>
+    simulate(async (clock) => {
+      const slow: readonly Answer[] = [{ afterMs: 50_000, part: part(data(10, 'one')) }, 'silence']
+      const stream = new ScriptedStream(clock, { root: roots('a'), a: [slow, slow, slow, slow, slow] })
+      const probe = new Probe(clock, stream, { source: { heartbeatMs: 2000 } })
+      await probe.until(() => probe.ids.includes('one'))
+      const queries = stream.queriesOf('a').length
+      expect(queries).toBeLessThan(5)
+
+      // Once something has come, three heartbeats are enough again.
+      await probe.until(() => stream.queriesOf('a').length === 6)
+      const begunMs = clock.now()
+      await probe.until(() => stream.queriesOf('a').length === 7)
+      expect(clock.now() - begunMs).toBeLessThan(20_000)
+      await probe.run.close()
+    }))
+
+  test('P1: a stream that stays silent is asked again every few minutes, for as long as it takes', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, { root: roots('a') })
+      const probe = new Probe(clock, stream)
+      await sleep(clock, 3_600_000)
+      const inTheFirstHour = stream.queriesOf('a').length
+      await sleep(clock, 7_200_000)
+      expect(stream.queriesOf('a').length - inTheFirstHour).toBeGreaterThanOrEqual(15)
+      await probe.run.close()
+    }))
+
+  test('P7: the settle time of a row counts from when it is handed out, however long its record waits', () =>
+    simulate(async (clock) => {
+      const rows = Array.from({ length: 30 }, (_, n) => `row ${n}`)
+      const stream = new ScriptedStream(clock, { root: roots('a'), a: [[part(data(10, 'large', rows))]] })
+      const probe = new Probe(clock, stream, {
+        acksAll: false,
+        limits: { maxInFlight: 1, maxInFlightBytes: 1e6 },
+        settleTimeoutMs: 10_000,
+        onSettleTimeout: 'stop',
+      })
+      let failure: unknown
+      probe.ended.catch((error: unknown) => {
+        failure = error
+      })
+      for (let n = 0; n < rows.length; n++) {
+        await probe.until(() => probe.taken.length > n || failure !== undefined)
+        await sleep(clock, 1000)
+        probe.taken[n]?.ack()
+      }
+      expect(failure).toBeUndefined()
+      expect(probe.run.status().settled).toBe(30)
+      await probe.run.close()
+    }))
+
   test('P7: back-pressure of an hour is not mistaken for silence', () =>
     simulate(async (clock) => {
       const stream = new ScriptedStream(clock, {
@@ -194,6 +277,16 @@ describe('readPartition', () => {
       await probe.run.close()
       expect(stream.open).toBe(0)
       expect(stream.queriesOf('a')).toHaveLength(1)
+    }))
+
+  test('an error of unknown kind stops the run instead of repeating for ever', () =>
+    simulate(async (clock) => {
+      const mistake = new TypeError('x is not a function')
+      const stream = new ScriptedStream(clock, { root: roots('a'), a: [[part(data(10, 'one')), { error: mistake }]] })
+      const probe = new Probe(clock, stream)
+      await expect(probe.ended).rejects.toBe(mistake)
+      expect(stream.queriesOf('a')).toHaveLength(1)
+      await probe.run.close()
     }))
 
   test('waits between tries grow while nothing comes, and begin anew after progress', () =>

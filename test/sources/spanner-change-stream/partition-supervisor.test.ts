@@ -153,6 +153,154 @@ describe('PartitionSupervisor', () => {
       await second.run.close()
     }))
 
+  test('P1: a run with a later end reads on where the earlier one ended', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [
+          [part(data(40, 'before'), data(50, 'at the end'), data(51, 'behind'))],
+          [part(data(50, 'at the end'), data(50, 'tie'), data(51, 'behind'), data(99, 'far behind'))],
+        ],
+      })
+      const first = new Probe(clock, stream, { source: { end: at(50) } })
+      await first.ended
+      await first.run.close()
+      const second = new Probe(clock, stream, { source: { end: at(80) }, store: first.store, owner: 'second' })
+      await second.ended
+      expect(first.ids).toEqual(['before', 'at the end'])
+      // The end is inclusive: what was committed at that very time and came late is not lost.
+      expect(second.ids).toEqual(['tie', 'behind'])
+      expect(stream.queries.map(({ of, start }) => [of, start])).toEqual([
+        ['root', at(0)],
+        ['a', at(0)],
+        ['a', at(50)],
+      ])
+      expect((await (await second.table()).get('a'))!).toMatchObject({ state: 'FINISHED', watermark: at(80) })
+      await second.run.close()
+    }))
+
+  test('P1 P4: a run without the end reads on, into the children that begin behind it', () =>
+    simulate(async (clock) => {
+      const split = part(children(60, { left: ['a'], right: ['a'] }))
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [
+          [part(data(40, 'before')), split],
+          [part(data(55, 'behind')), split, 'end'],
+        ],
+        left: [[part(data(70, 'of the left'))]],
+        right: [[part(data(71, 'of the right'))]],
+      })
+      const first = new Probe(clock, stream, { source: { end: at(50) } })
+      await first.ended
+      await first.run.close()
+      expect(await first.states()).toEqual({ root: 'FINISHED', a: 'FINISHED' })
+
+      const second = new Probe(clock, stream, { store: first.store, owner: 'second' })
+      await second.until(() => second.taken.length === 3)
+      expect(second.ids.toSorted()).toEqual(['behind', 'of the left', 'of the right'])
+      expect(second.ids[0]).toBe('behind')
+      await second.run.close()
+    }))
+
+  test('P1: a bounded run that was stopped half-way is read on in all partitions, whatever the end now', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('done', 'open'),
+        done: [[part(heartbeat(51))], [part(data(60, 'behind in the one'))]],
+        open: [[part(data(40, 'before'))], [part(data(40, 'before'), data(61, 'behind in the other'))]],
+      })
+      const first = new Probe(clock, stream, { source: { end: at(50) }, acksAll: false })
+      await first.until(async () => (await first.states()).done === 'FINISHED' && first.taken.length === 1)
+      await first.run.close()
+      expect(await first.states()).toMatchObject({ done: 'FINISHED', open: 'RUNNING' })
+
+      const second = new Probe(clock, stream, { store: first.store, owner: 'second' })
+      await second.until(() => second.taken.length === 3)
+      expect(second.ids.toSorted()).toEqual(['before', 'behind in the one', 'behind in the other'])
+      await second.run.close()
+    }))
+
+  test('P12: an end that lies before the start is refused, also if the start is now', () =>
+    simulate(async (clock) => {
+      await sleep(clock, 5000)
+      const stream = new ScriptedStream(clock, { root: roots('a') })
+      const source = { start: undefined, end: at(50) } as unknown as { readonly end: string }
+      const probe = new Probe(clock, stream, { source })
+      await expect(probe.ended).rejects.toMatchObject({
+        name: 'ConfigError',
+        message: expect.stringContaining(`end ${at(50)}`),
+        hint: expect.stringContaining('start'),
+      })
+      await probe.run.close()
+      expect(stream.queries).toEqual([])
+      // Nothing is stored that would fix the wrong start for later runs.
+      expect(await probe.states()).toEqual({})
+    }))
+
+  test('an end that lies before now is fine where progress is stored', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [[part(data(10, 'one'))], [part(data(20, 'two'), heartbeat(99))]],
+      })
+      const first = new Probe(clock, stream)
+      await first.until(() => first.taken.length === 1)
+      await first.run.close()
+      await sleep(clock, 5000)
+      const source = { start: undefined, end: at(50) } as unknown as { readonly end: string }
+      const second = new Probe(clock, stream, { source, store: first.store, owner: 'second' })
+      await second.ended
+      expect(second.ids).toEqual(['two'])
+      await second.run.close()
+    }))
+
+  test('P1: the first partitions start, also if they carry parents from before the start', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: [[part(children(0, { a: ['long', 'gone'], b: [] })), 'end']],
+        a: [[part(data(10, 'one'))]],
+        b: [[part(data(20, 'two'))]],
+      })
+      const probe = new Probe(clock, stream)
+      await probe.until(() => probe.taken.length === 2)
+      expect(probe.ids.toSorted()).toEqual(['one', 'two'])
+      await probe.run.close()
+    }))
+
+  test('a child that is read to its end while its parents are looked up is not started again', () =>
+    simulate(async (clock) => {
+      const c = Promise.withResolvers<void>()
+      const store = withTable(memoryPartitionStore({ clock }), (table) => {
+        let lookups = 0
+        return {
+          async get(token) {
+            const row = await table.get(token)
+            if (token === 'c' && lookups++ === 0) await c.promise
+            return row
+          },
+        }
+      })
+      const looked = Promise.withResolvers<void>()
+      const stream = new ScriptedStream(clock, {
+        root: roots('a', 'b'),
+        // Its parents are others: the announcing partition does not hold it back.
+        a: [[part(children(30, { child: ['b', 'c'] })), 'end']],
+        b: [[{ until: looked.promise }, part(children(20, { c: ['b'] })), 'end']],
+        c: [[part(children(30, { child: ['b', 'c'] })), 'end']],
+        child: [[part(data(40, 'one')), part(heartbeat(99))]],
+      })
+      const probe = new Probe(clock, stream, { store, source: { end: at(50) } })
+      await probe.until(() => probe.run.status().partitions.some(({ token }) => token === 'child'))
+      looked.resolve()
+      await probe.until(async () => (await probe.states()).child === 'FINISHED')
+      c.resolve()
+      await probe.ended
+      expect(stream.queriesOf('child')).toHaveLength(1)
+      expect(probe.run.status().finishedPartitions).toBe(5)
+      await probe.run.close()
+    }))
+
   test('maxPartitions reads so many at a time, and the others wait their turn in order', () =>
     simulate(async (clock) => {
       const end = (token: string): Promise<void> => gates[token]!.promise
@@ -173,6 +321,7 @@ describe('PartitionSupervisor', () => {
       await probe.until(() => stream.open === 2)
       await sleep(clock, 1000)
       expect(stream.tokens).toEqual(['root', 'a', 'b'])
+      expect(probe.warnings).toMatchObject([{ message: expect.stringContaining('raise maxPartitions') }])
       gates.b!.resolve()
       await probe.until(() => stream.tokens.length === 4)
       expect(stream.tokens.at(-1)).toBe('c')
