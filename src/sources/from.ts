@@ -26,7 +26,8 @@ export interface FromOptions<T> {
 /**
  * A source of the values of any iterable or async iterable.
  * Order: as given. Memory: at most the run's in-flight limit is read ahead of settlement. It keeps no progress: a
- * second run begins at the beginning.
+ * second run begins at the beginning. A drain does not wait for an async iterable that is asked for its next value; what
+ * that would have been is not delivered.
  * @example for await (const item of from([1, 2, 3]).pipe(map((n) => n * 2))) if (!isMark(item)) item.ack()
  */
 export function from<T>(values: Iterable<T> | AsyncIterable<T>, options: FromOptions<T> = {}): Source<T> {
