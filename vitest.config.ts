@@ -9,6 +9,8 @@ const config: ViteUserConfig = defineConfig({
     testTimeout: 60_000,
     hookTimeout: 60_000,
     pool: 'forks',
+    // Much of the suite waits for real processes: every core works, not all but one.
+    maxWorkers: '100%',
   },
 })
 

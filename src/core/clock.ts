@@ -8,7 +8,7 @@ export interface Timer {
 export interface Clock {
   /** Milliseconds since 1970. */
   now(): number
-  /** Calls back once after `ms`. */
+  /** Calls back once after `ms`; soon, if that is not positive. */
   after(ms: number, callback: () => void): Timer
 }
 
@@ -23,7 +23,8 @@ export const systemClock: Clock = {
           ? setTimeout(() => wait(leftMs - MAX_TIMEOUT_MS), MAX_TIMEOUT_MS)
           : setTimeout(callback, leftMs)
     }
-    wait(ms)
+    // What is due already is called at once; the platform would warn of a negative time.
+    wait(Math.max(0, ms))
     return { cancel: () => clearTimeout(timeout) }
   },
 }

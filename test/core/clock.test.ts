@@ -32,6 +32,17 @@ describe('systemClock', () => {
     expect(vi.getTimerCount()).toBe(0)
   })
 
+  test('a time that has passed is due at once, without a warning', async () => {
+    vi.useRealTimers()
+    const warnings: string[] = []
+    const note = ({ name }: Error): number => warnings.push(name)
+    process.on('warning', note)
+    await new Promise<void>((resolve) => systemClock.after(-5, resolve))
+    await new Promise((resolve) => setImmediate(resolve))
+    process.off('warning', note)
+    expect(warnings).toEqual([])
+  })
+
   test('waits longer than a timer of the platform can', () => {
     const day = 24 * 3600 * 1000
     let calls = 0
