@@ -57,7 +57,7 @@ async function findPipelineOrDemo(nameOrPath: string): Promise<PipelineFile> {
 
 async function runLoaded(file: PipelineFile, pipeline: Pipeline, options: RunCommandOptions): Promise<number> {
   const output = runOutput({ format: options.logFormat, verbose: options.verbose === true })
-  const shutdown = listenForShutdown()
+  const shutdown = listenForShutdown(process, { isUnderNpm: process.env.npm_lifecycle_event !== undefined })
   shutdown.close.addEventListener('abort', () => closeAtOnce(shutdown, output), { once: true })
   const stops: (() => void)[] = [() => shutdown.stopListening()]
   const onStart = (running: RunningPipeline): void => {

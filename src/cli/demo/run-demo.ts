@@ -25,7 +25,7 @@ export interface DemoOptions {
 /** Returns the exit code: 0 only if nothing was lost and nothing came out of order. Leaves no process and no file. */
 export async function runDemo(options: DemoOptions): Promise<number> {
   const { seed = randomInt(1_000_000), rate = 400, seconds = 15 } = options
-  const shutdown = listenForShutdown()
+  const shutdown = listenForShutdown(process, { isUnderNpm: process.env.npm_lifecycle_event !== undefined })
   let folder: string | undefined
   let worker: DemoWorker | undefined
   const cleanUp = (): void => {
