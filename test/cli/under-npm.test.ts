@@ -18,7 +18,16 @@ export default definePipeline({ source: from(numbers()), sink: { name: 'slowSink
 const COMMAND = `node --conditions=@millrace/source ${join(REPOSITORY, 'src/cli/main.ts')} run`
 
 let project: CliProject | undefined
-afterEach(() => project?.[Symbol.dispose]())
+let group: number | undefined
+afterEach(() => {
+  // A run that did not heed its signal must not outlive the test.
+  try {
+    if (group !== undefined) process.kill(-group, 'SIGKILL')
+  } catch {
+    // Nothing is left of it, as it should be.
+  }
+  project?.[Symbol.dispose]()
+})
 
 /** Its own process group, as a terminal gives to what it starts. */
 function startWithNpm(script: string): {
@@ -37,6 +46,7 @@ function startWithNpm(script: string): {
     env: { ...env, PATH: `${join(process.execPath, '..')}:${env.PATH}` },
     stdio: ['ignore', 'pipe', 'pipe'],
   })
+  group = npm.pid
   let output = ''
   const { promise: ready, resolve } = Promise.withResolvers<void>()
   for (const stream of [npm.stdout!, npm.stderr!]) {
