@@ -16,11 +16,13 @@ export {
   ClosedError,
   ConfigError,
   EnvironmentError,
+  HistoryExpiredError,
   OperatorError,
   SinkError,
   SourceError,
   StoreError,
   StreamError,
+  type TimeGap,
 } from './core/errors.ts'
 export { type Checkpoint, InFlightTracker, type OpenDelivery } from './core/in-flight-tracker.ts'
 export {
@@ -36,7 +38,7 @@ export {
   stage,
 } from './core/stage.ts'
 export type { CommitTimestamp, Decision, Delivery, Logger, NackOptions, Sink } from './core/types.ts'
-export type { Change, ColumnType, DataChangeRecord, Mod, Row } from './model/data-change-record.ts'
+export type { Change, ColumnType, DataChangeRecord, Gap, Mod, Row } from './model/data-change-record.ts'
 export { changeId } from './model/data-change-record.ts'
 export {
   ackAll,

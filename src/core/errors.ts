@@ -39,17 +39,37 @@ export class EnvironmentError extends StreamError {
 export interface SourceErrorOptions extends StreamErrorOptions {
   /** Token of the partition that was read. */
   readonly partition?: string
-  /** `SOURCE_READ` by default; `SOURCE_HISTORY_EXPIRED` when the stream no longer keeps what is asked for. */
-  readonly code?: 'SOURCE_READ' | 'SOURCE_HISTORY_EXPIRED'
+  /** `SOURCE_READ` by default; `SOURCE_HISTORY_EXPIRED` when the stream no longer keeps what is asked for, `SOURCE_MALFORMED` when a record is not of the documented form. */
+  readonly code?: 'SOURCE_READ' | 'SOURCE_HISTORY_EXPIRED' | 'SOURCE_MALFORMED'
+  /** The gRPC status with which the server ended the query, by name. */
+  readonly status?: string | undefined
 }
 
 /** Reading failed. */
 export class SourceError extends StreamError {
   readonly partition: string | undefined
+  readonly status: string | undefined
 
-  constructor(message: string, { partition, code = 'SOURCE_READ', ...options }: SourceErrorOptions = {}) {
+  constructor(message: string, { partition, status, code = 'SOURCE_READ', ...options }: SourceErrorOptions = {}) {
     super(code, message, options)
     this.partition = partition
+    this.status = status
+  }
+}
+
+/** Commit times that can no longer be read: from the first change that may be missing to where reading can go on. */
+export interface TimeGap {
+  readonly from: string
+  readonly to: string
+}
+
+/** The stream no longer keeps what was still to be read. */
+export class HistoryExpiredError extends SourceError {
+  readonly gap: TimeGap
+
+  constructor(message: string, { gap, ...options }: Omit<SourceErrorOptions, 'code'> & { readonly gap: TimeGap }) {
+    super(message, { ...options, code: 'SOURCE_HISTORY_EXPIRED' })
+    this.gap = gap
   }
 }
 

@@ -1,13 +1,13 @@
 /** The small interface that a partition reader reads from: the real client and the simulator stand behind it. */
 import type { CommitTimestamp } from './commit-timestamp.ts'
-import type { ChangeStreamRecord } from './data-change-record.ts'
+import type { ChangeStreamRecord, ValueCaptureType } from './data-change-record.ts'
 
 export interface PartitionQuery {
   /** Null for the first query of a stream, which returns the tokens to begin with. */
   readonly token: string | null
   /** Inclusive. */
   readonly start: CommitTimestamp
-  /** Inclusive; null reads until the partition ends. */
+  /** Inclusive; null reads until the partition ends, which only immutable partitions allow. */
   readonly end: CommitTimestamp | null
   readonly heartbeatMs: number
   /** Continues an interrupted query with the same arguments behind the part that carried this token. */
@@ -21,12 +21,25 @@ export interface QueryPart {
   readonly resumeToken?: Uint8Array
 }
 
+export type Dialect = 'googlesql' | 'postgresql'
+
+/**
+ * Immutable: a partition keeps its key range and ends with child records. Mutable: ranges move between partitions
+ * that live on, and every query needs an end that lies at most 30 minutes ahead.
+ */
+export type PartitionMode = 'immutable' | 'mutable'
+
 /** What there is to know about a stream before reading it. */
 export interface StreamDescription {
+  readonly dialect: Dialect
+  readonly mode: PartitionMode
+  readonly valueCaptureType: ValueCaptureType
   readonly retentionMs: number
+  /** Names of the watched tables; undefined if the stream watches the whole database. */
+  readonly tables: readonly string[] | undefined
 }
 
-/** One change stream of one database. Errors are StreamErrors that say whether a retry can help. */
+/** One change stream of one database. A query fails with a SourceError that carries the server's status. */
 export interface ChangeStreamClient {
   /** Checks that the stream can be read. Throws a ConfigError or EnvironmentError that says what to do. */
   describe(signal: AbortSignal): Promise<StreamDescription>

@@ -9,6 +9,8 @@ export interface ColumnTypeCode {
   readonly code: string
   readonly array_element_type?: ColumnTypeCode
   readonly proto_type_fqn?: string
+  /** `PG_NUMERIC`, `PG_JSONB` and the like. */
+  readonly type_annotation?: string
 }
 
 export interface ColumnType {
@@ -62,11 +64,42 @@ export interface ChildPartitionsRecord {
   readonly children: readonly ChildPartition[]
 }
 
-/** Exactly one of the three kinds. `bytes` is about what the record takes in memory. */
+/** New partitions of a stream with mutable key ranges. They have no parents: what moves into them says from where. */
+export interface PartitionStartRecord {
+  readonly startTimestamp: CommitTimestamp
+  readonly recordSequence: string
+  readonly tokens: readonly string[]
+}
+
+/** The last record of a partition of a stream with mutable key ranges. Data may share its time. */
+export interface PartitionEndRecord {
+  readonly endTimestamp: CommitTimestamp
+  readonly recordSequence: string
+  readonly token: string
+}
+
+/** Key ranges moved between this partition and others, at this time. */
+export interface PartitionEventRecord {
+  readonly commitTimestamp: CommitTimestamp
+  readonly recordSequence: string
+  readonly token: string
+  /** Tokens of the partitions that they came from. */
+  readonly moveInFrom: readonly string[]
+  /** Tokens of the partitions that they went to. */
+  readonly moveOutTo: readonly string[]
+}
+
+/**
+ * One of: data and heartbeats in every stream, `children` with immutable key ranges, `start`, `end` and `event` with
+ * mutable ones. `bytes` is about what the record takes in memory.
+ */
 export type ChangeStreamRecord =
   | { readonly kind: 'data'; readonly record: DataChangeRecord; readonly bytes: number }
   | { readonly kind: 'heartbeat'; readonly record: HeartbeatRecord }
   | { readonly kind: 'children'; readonly record: ChildPartitionsRecord }
+  | { readonly kind: 'start'; readonly record: PartitionStartRecord }
+  | { readonly kind: 'end'; readonly record: PartitionEndRecord }
+  | { readonly kind: 'event'; readonly record: PartitionEventRecord }
 
 /** One row changed. `record` is shared by all rows of one record, not copied. */
 export interface Change {
@@ -79,6 +112,14 @@ export interface Change {
   /** Position of this row in `record.mods`. */
   readonly modIndex: number
   readonly record: DataChangeRecord
+}
+
+/** Takes the place of changes that the stream no longer keeps: some of those committed from `from` to `to` are lost. */
+export interface Gap {
+  readonly op: 'gap'
+  readonly partitionToken: string
+  readonly from: CommitTimestamp
+  readonly to: CommitTimestamp
 }
 
 /** The same for the same record in every run. */

@@ -1,6 +1,14 @@
 /** The first door of the simulator: the reader's own interface, without sockets. */
 import { ClosedError, ConfigError, SourceError } from '../core/errors.ts'
-import type { ChangeStreamClient, PartitionQuery, QueryPart, StreamDescription } from '../model/change-stream.ts'
+import type {
+  ChangeStreamClient,
+  Dialect,
+  PartitionMode,
+  PartitionQuery,
+  QueryPart,
+  StreamDescription,
+} from '../model/change-stream.ts'
+import type { ValueCaptureType } from '../model/data-change-record.ts'
 import { PASSING_CODES } from '../model/grpc-code.ts'
 import { QueryStatusError } from './grpc-status.ts'
 import { encodePosition } from './query-position.ts'
@@ -11,7 +19,10 @@ import type { ServerQuery } from './server-query.ts'
 export interface QueryServer {
   readonly name: string
   readonly seed: number
+  readonly dialect: Dialect
+  readonly mode: PartitionMode
   readonly retentionMs: number
+  readonly valueCaptureType: ValueCaptureType
   readonly resumeTokenChance: number
   openQuery(query: PartitionQuery): ServerQuery
 }
@@ -32,7 +43,10 @@ export class InProcessClient implements ChangeStreamClient {
 
   async describe(signal: AbortSignal): Promise<StreamDescription> {
     signal.throwIfAborted()
-    if (this.#stream === this.#server.name) return { retentionMs: this.#server.retentionMs }
+    if (this.#stream === this.#server.name) {
+      const { dialect, mode, retentionMs, valueCaptureType } = this.#server
+      return { dialect, mode, valueCaptureType, retentionMs, tables: undefined }
+    }
     throw new ConfigError(`client: there is no change stream ${this.#stream}`, {
       hint: `The simulated stream is called ${this.#server.name}.`,
     })
@@ -128,6 +142,7 @@ function sourceError(cause: QueryStatusError, { token }: PartitionQuery): Source
     `The query of ${token === null ? 'the first partitions' : 'a partition'} ended: ${cause.message}`,
     {
       cause,
+      status: cause.status,
       retryable: PASSING_CODES.includes(cause.status),
       ...(token === null ? {} : { partition: token }),
     },

@@ -20,8 +20,8 @@ export interface LedgerChange {
 }
 
 export interface LedgerTopologyEvent {
-  readonly kind: 'create' | 'split' | 'move' | 'merge'
-  /** The parents end and the children start here. */
+  readonly kind: 'create' | 'split' | 'move' | 'merge' | 'moveRange' | 'swapRanges'
+  /** The parents end and the children start here; with mutable key ranges, keys move from the ones to the others. */
   readonly timestamp: CommitTimestamp
   readonly parents: readonly string[]
   readonly children: readonly string[]

@@ -4,13 +4,13 @@ import type { ChangeStreamRecord } from '../model/data-change-record.ts'
 
 export interface LogEntry {
   readonly timestamp: CommitTimestamp
-  readonly record: Extract<ChangeStreamRecord, { kind: 'data' | 'children' }>
+  readonly record: Exclude<ChangeStreamRecord, { kind: 'heartbeat' }>
   /** Queries see it from then on; never earlier than the entry before it. */
   visibleAtMs: number
 }
 
 /**
- * Entries by (commit timestamp, transaction id, record sequence), child records last. Positions count from the first
+ * Entries by (commit timestamp, transaction id, record sequence), records about partitions behind the data of their time. Positions count from the first
  * entry ever, so they stay the same when old entries are forgotten.
  */
 export class PartitionLog {
@@ -55,7 +55,7 @@ export class PartitionLog {
     let position = this.end
     for (; position > this.#forgotten; position--) {
       const { timestamp: before, record } = this.at(position - 1)!
-      if (before < timestamp || record.kind === 'children') break
+      if (before < timestamp || record.kind !== 'data') break
       if (record.record.serverTransactionId < serverTransactionId) break
     }
     return position >= this.#observed ? position : undefined

@@ -16,7 +16,9 @@ export interface KeyRange {
 
 export interface SimulatedPartition {
   readonly token: string
+  /** Empty with mutable key ranges: there, what moves between partitions says where it came from. */
   readonly parents: readonly string[]
+  /** What it was made with; with mutable key ranges it may have lost and gained parts since. */
   readonly range: KeyRange
   /** It holds what was committed from here on ... */
   readonly start: CommitTimestamp
@@ -34,16 +36,24 @@ export interface TreeNode extends SimulatedPartition {
   queries: number
 }
 
+/** A part of the key space and whose it is. */
+export interface Segment extends KeyRange {
+  readonly node: TreeNode
+}
+
 /** The ranges of the live partitions tile the whole key space: each key is in exactly one of them. */
 export class PartitionTree {
   readonly #random: SeededRandom
   readonly #nodes = new Map<string, TreeNode>()
-  /** By range. */
+  /** By the range with which they were made. */
   #live: TreeNode[] = []
+  /** Which part of the key space belongs to whom: side by side, from one end to the other. */
+  #segments: Segment[] = []
 
   constructor(random: SeededRandom, count: number, start: CommitTimestamp) {
     this.#random = random
     this.#live = cut({ lo: 0, hi: KEY_SPACE }, count, random).map((range) => this.#add([], range, start))
+    this.#segments = this.#live.map((node) => ({ ...node.range, node }))
   }
 
   /** By range. */
@@ -64,13 +74,13 @@ export class PartitionTree {
   holderOf(rowKey: string): TreeNode {
     const point = pointOf(rowKey)
     let low = 0
-    let high = this.#live.length - 1
+    let high = this.#segments.length - 1
     while (low < high) {
       const middle = (low + high) >> 1
-      if (point < this.#live[middle]!.range.hi) high = middle
+      if (point < this.#segments[middle]!.hi) high = middle
       else low = middle + 1
     }
-    return this.#live[low]!
+    return this.#segments[low]!.node
   }
 
   /** The partitions that were live at a time: a partition is live at its start and no longer at its end. */
@@ -113,6 +123,38 @@ export class PartitionTree {
     return child
   }
 
+  /** Makes a partition that has nothing yet; what it is to have is given to it. */
+  create(range: KeyRange, start: CommitTimestamp): TreeNode {
+    const node = this.#add([], range, start)
+    this.#live.push(node)
+    return node
+  }
+
+  /** Ends a partition that has given everything away. */
+  end(node: TreeNode, at: CommitTimestamp): void {
+    node.end = at
+    this.#live.splice(this.#live.indexOf(node), 1)
+  }
+
+  /** Gives all that a partition has to another one. */
+  giveAll(from: TreeNode, to: TreeNode): void {
+    this.#segments = this.#segments.map((segment) => (segment.node === from ? { ...segment, node: to } : segment))
+  }
+
+  /** Cuts off a part of what a partition has, about half of one piece, for `take`. Undefined if there is no room. */
+  cutOff(from: TreeNode): Segment | undefined {
+    const pieces = this.#segments.filter(({ node, lo, hi }) => node === from && hi - lo > 1)
+    if (pieces.length === 0) return undefined
+    const piece = pieces[this.#random.int(pieces.length)]!
+    const [left, right] = cut(piece, 2, this.#random).map((range) => ({ ...range, node: from })) as [Segment, Segment]
+    this.#segments.splice(this.#segments.indexOf(piece), 1, left, right)
+    return right
+  }
+
+  take(segment: Segment, to: TreeNode): void {
+    this.#segments[this.#segments.indexOf(segment)] = { ...segment, node: to }
+  }
+
   /** Drops the records before a time, and the partitions that ended before it. */
   forgetBefore(timestamp: CommitTimestamp): void {
     for (const node of this.#nodes.values()) {
@@ -128,6 +170,7 @@ export class PartitionTree {
     }
     const first = this.#live.indexOf(parents[0]!)
     this.#live.splice(first, parents.length, ...children)
+    this.#segments = this.#live.map((node) => ({ ...node.range, node }))
   }
 
   #add(parents: readonly string[], range: KeyRange, start: CommitTimestamp): TreeNode {

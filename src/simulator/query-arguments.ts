@@ -1,12 +1,13 @@
 /** Which queries the server accepts, and with which status it refuses the others. */
 import type { Clock } from '../core/clock.ts'
-import type { PartitionQuery } from '../model/change-stream.ts'
+import type { PartitionMode, PartitionQuery } from '../model/change-stream.ts'
 import { type CommitTimestamp, timestampToMs } from '../model/commit-timestamp.ts'
 import { QueryStatusError } from './grpc-status.ts'
 import type { TreeNode } from './partition-tree.ts'
 
 /** What there is to be read. */
 export interface KnownHistory {
+  readonly mode: PartitionMode
   readonly clock: Clock
   readonly createdAt: CommitTimestamp
   /** What was committed before this time is no longer kept. */
@@ -27,6 +28,7 @@ export function assertArguments({ token, start, end, heartbeatMs }: PartitionQue
   if (start < createdAt) {
     throw new QueryStatusError('OUT_OF_RANGE', `start_timestamp ${start} is before the stream's creation ${createdAt}`)
   }
+  if (history.mode === 'mutable') assertWindow(start, end, clock.now())
   // Before the token: a partition that expired as a whole is no longer known.
   const oldest = history.historyStart()
   if (start < oldest) {
@@ -36,6 +38,13 @@ export function assertArguments({ token, start, end, heartbeatMs }: PartitionQue
     throw new QueryStatusError('OUT_OF_RANGE', `start_timestamp ${start} is more than 10 minutes ahead`)
   }
   if (token !== null) assertReadable(token, start, history)
+}
+
+/** Mutable key ranges are read in windows. */
+function assertWindow(start: CommitTimestamp, end: CommitTimestamp | null, nowMs: number): void {
+  const latestMs = Math.max(nowMs, timestampToMs(start)) + MAX_WINDOW_MS
+  if (end !== null && timestampToMs(end) <= latestMs) return
+  throw new QueryStatusError('INVALID_ARGUMENT', 'end_timestamp must be given, at most 30 minutes after now and start')
 }
 
 /** The partition, if `start` is in its life; its end belongs to it, since the child records are there. */
@@ -53,4 +62,5 @@ export function assertReadable(token: string, start: CommitTimestamp, history: K
 
 const MIN_HEARTBEAT_MS = 100
 const MAX_HEARTBEAT_MS = 300_000
+const MAX_WINDOW_MS = 30 * 60_000
 const MAX_AHEAD_MS = 600_000

@@ -1,102 +1,34 @@
-/** Change records as rows of the GoogleSQL read function. Another dialect or partition mode gets a file like this. */
-import type { CommitTimestamp } from '../model/commit-timestamp.ts'
-import type {
-  ChangeStreamRecord,
-  ChildPartitionsRecord,
-  DataChangeRecord,
-  HeartbeatRecord,
-} from '../model/data-change-record.ts'
+/** What a read of the stream looks like on the wire: the function that is called, its column, its rows. */
+import type { Dialect, PartitionMode } from '../model/change-stream.ts'
+import type { ChangeStreamRecord } from '../model/data-change-record.ts'
+import { encodeJson, JSON_TYPE } from './json-encoding.ts'
+import { encodeProto, PROTO_BYTES_TYPE, PROTO_TYPE } from './proto-encoding.ts'
+import { encodeStruct, STRUCT_TYPE } from './struct-encoding.ts'
 import type { WireType, WireValue } from './wire-value.ts'
 
-/** The one column of the read function. */
-export const CHANGE_RECORD_COLUMN = 'ChangeRecord'
-
-/** ARRAY of one STRUCT, of whose three arrays exactly one holds exactly one record. */
-export function encodeRow(entry: ChangeStreamRecord): WireValue {
-  const data = entry.kind === 'data' ? [dataChange(entry.record)] : []
-  const heartbeat = entry.kind === 'heartbeat' ? [heartbeatRecord(entry.record)] : []
-  const children = entry.kind === 'children' ? [childPartitions(entry.record)] : []
-  return [[data, heartbeat, children]]
+export interface RowEncoding {
+  /** The read function's name. */
+  readonly functionName: (stream: string) => string
+  readonly columnName: (stream: string) => string
+  readonly type: WireType
+  encode(record: ChangeStreamRecord): WireValue
 }
 
-function dataChange(record: DataChangeRecord): WireValue {
-  return [
-    timestamp(record.commitTimestamp),
-    record.recordSequence,
-    record.serverTransactionId,
-    record.isLastRecordInTransactionInPartition,
-    record.tableName,
-    record.columnTypes.map(({ name, type, isPrimaryKey, ordinalPosition }) => [
-      name,
-      JSON.stringify(type),
-      isPrimaryKey,
-      String(ordinalPosition),
-    ]),
-    record.mods.map(({ keys, newValues, oldValues }) => [
-      JSON.stringify(keys),
-      JSON.stringify(newValues),
-      JSON.stringify(oldValues),
-    ]),
-    record.modType,
-    record.valueCaptureType,
-    String(record.numberOfRecordsInTransaction),
-    String(record.numberOfPartitionsInTransaction),
-    record.transactionTag,
-    record.isSystemTransaction,
-  ]
+const googleSql = { functionName: (stream: string) => `READ_${stream}`, columnName: () => 'ChangeRecord' }
+const readJson = (stream: string): string => `read_json_${stream}`
+const readProto = (stream: string): string => `read_proto_bytes_${stream}`
+
+const ENCODINGS: Readonly<Record<Dialect, Readonly<Record<PartitionMode, RowEncoding>>>> = {
+  googlesql: {
+    immutable: { ...googleSql, type: STRUCT_TYPE, encode: encodeStruct },
+    mutable: { ...googleSql, type: PROTO_TYPE, encode: encodeProto },
+  },
+  postgresql: {
+    immutable: { functionName: readJson, columnName: readJson, type: JSON_TYPE, encode: encodeJson },
+    mutable: { functionName: readProto, columnName: readProto, type: PROTO_BYTES_TYPE, encode: encodeProto },
+  },
 }
 
-function heartbeatRecord(record: HeartbeatRecord): WireValue {
-  return [timestamp(record.timestamp)]
+export function rowEncoding(dialect: Dialect, mode: PartitionMode): RowEncoding {
+  return ENCODINGS[dialect][mode]
 }
-
-function childPartitions({ startTimestamp, recordSequence, children }: ChildPartitionsRecord): WireValue {
-  return [
-    timestamp(startTimestamp),
-    recordSequence,
-    children.map(({ token, parentTokens }) => [token, [...parentTokens]]),
-  ]
-}
-
-/** Spanner leaves out the zeros at the end of a fraction. */
-function timestamp(time: CommitTimestamp): string {
-  return time.replace(/\.?0*Z$/, 'Z')
-}
-
-const STRING: WireType = { code: 'STRING' }
-const BOOL: WireType = { code: 'BOOL' }
-const INT64: WireType = { code: 'INT64' }
-const TIMESTAMP: WireType = { code: 'TIMESTAMP' }
-const JSON_TYPE: WireType = { code: 'JSON' }
-
-function arrayOfStruct(fields: Readonly<Record<string, WireType>>): WireType {
-  const struct = Object.entries(fields).map(([name, type]) => ({ name, type }))
-  return { code: 'ARRAY', arrayElementType: { code: 'STRUCT', structType: { fields: struct } } }
-}
-
-export const CHANGE_RECORD_TYPE: WireType = arrayOfStruct({
-  data_change_record: arrayOfStruct({
-    commit_timestamp: TIMESTAMP,
-    record_sequence: STRING,
-    server_transaction_id: STRING,
-    is_last_record_in_transaction_in_partition: BOOL,
-    table_name: STRING,
-    column_types: arrayOfStruct({ name: STRING, type: JSON_TYPE, is_primary_key: BOOL, ordinal_position: INT64 }),
-    mods: arrayOfStruct({ keys: JSON_TYPE, new_values: JSON_TYPE, old_values: JSON_TYPE }),
-    mod_type: STRING,
-    value_capture_type: STRING,
-    number_of_records_in_transaction: INT64,
-    number_of_partitions_in_transaction: INT64,
-    transaction_tag: STRING,
-    is_system_transaction: BOOL,
-  }),
-  heartbeat_record: arrayOfStruct({ timestamp: TIMESTAMP }),
-  child_partitions_record: arrayOfStruct({
-    start_timestamp: TIMESTAMP,
-    record_sequence: STRING,
-    child_partitions: arrayOfStruct({
-      token: STRING,
-      parent_partition_tokens: { code: 'ARRAY', arrayElementType: STRING },
-    }),
-  }),
-})

@@ -54,7 +54,8 @@ export class ServerQuery {
   #progress: CommitTimestamp = MIN_TIMESTAMP
   #lastMessageMs = 0
   #messages = 0
-  #hasSentChildren = false
+  /** Whether the record was sent behind which a partition has nothing more. There may be several child records. */
+  #hasSentLast = false
 
   constructor(query: PartitionQuery, context: QueryContext) {
     this.#query = query
@@ -151,7 +152,7 @@ export class ServerQuery {
     this.#piece = piece
     this.#progress = progress
     // One child record may have been sent and another not: a clean end between them would be a lie.
-    this.#hasSentChildren = log.at(this.#entry - 1)?.record.kind === 'children'
+    this.#hasSentLast = this.#isLast(log.at(this.#entry - 1)?.record.kind)
   }
 
   #stepBack(log: PartitionLog, first: number, records: number): void {
@@ -179,7 +180,7 @@ export class ServerQuery {
     }
     const pending = log.at(this.#entry)
     const nowMs = clock.now()
-    if (pending === undefined && this.#hasSentChildren) return { kind: 'end' }
+    if (pending === undefined && this.#hasSentLast) return { kind: 'end' }
     if (end !== null && (pending === undefined ? this.#isPast(end) : pending.timestamp > end)) return { kind: 'end' }
     if (pending !== undefined && pending.visibleAtMs <= nowMs) {
       return { kind: 'entries', count: this.#visibleEntries(log, nowMs) }
@@ -191,6 +192,11 @@ export class ServerQuery {
     if (this.#heartbeatTime(log) > this.#progress) return { kind: 'heartbeat' }
     // Commits that run ahead of the clock, or records on their way, leave nothing new to say for a moment.
     return Math.max(nowMs + 1, Math.min(nextMs, timestampToMs(this.#progress) + 1))
+  }
+
+  /** The first query ends behind the partitions to begin with, whatever kind of record names them. */
+  #isLast(kind: ChangeStreamRecord['kind'] | undefined): boolean {
+    return kind === 'children' || kind === 'end' || (kind === 'start' && this.#query.token === null)
   }
 
   #isPast(end: CommitTimestamp): boolean {
@@ -242,7 +248,7 @@ export class ServerQuery {
       const { record, timestamp } = log.at(this.#entry++)!
       records.push(record)
       if (timestamp > this.#progress) this.#progress = timestamp
-      if (record.kind === 'children') this.#hasSentChildren = true
+      if (this.#isLast(record.kind)) this.#hasSentLast = true
     }
     this.#piece = 0
     log.observe(this.#entry)
@@ -255,14 +261,14 @@ export class ServerQuery {
 
   #placeOf(step: Step, log: PartitionLog): FaultPlace {
     if (step.kind === 'end') return this.#place('end')
-    const isChildren = step.kind === 'entries' && log.at(this.#entry)?.record.kind === 'children'
+    const isChildren = step.kind === 'entries' && this.#isLast(log.at(this.#entry)?.record.kind)
     return this.#place(isChildren ? 'children' : 'message')
   }
 
   #place(next: FaultPlace['next'], isResumed = false): FaultPlace {
     const { queryOfStream, queryOfToken } = this.#context
     const { token, end } = this.#query
-    const mayEndEarly = !this.#hasSentChildren && (end === null || !this.#isBeforePresent(end))
+    const mayEndEarly = !this.#hasSentLast && (end === null || !this.#isBeforePresent(end))
     return { token, queryOfToken, queryOfStream, message: this.#messages + 1, next, isResumed, mayEndEarly }
   }
 

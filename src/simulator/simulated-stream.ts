@@ -1,8 +1,8 @@
 /** A change stream that lives in this process: deterministic from its seed, with splits, merges and faults on demand. */
 import { type Clock, systemClock } from '../core/clock.ts'
 import { ConfigError } from '../core/errors.ts'
-import { durationMs, nonEmptyString, positiveInteger } from '../core/options.ts'
-import type { ChangeStreamClient, PartitionQuery } from '../model/change-stream.ts'
+import { durationMs, nonEmptyString, oneOf, positiveInteger } from '../core/options.ts'
+import type { ChangeStreamClient, Dialect, PartitionMode, PartitionQuery } from '../model/change-stream.ts'
 import { type CommitTimestamp, timestampFromMs } from '../model/commit-timestamp.ts'
 import type { Row, ValueCaptureType } from '../model/data-change-record.ts'
 import { timestampFromMicros } from './commit-clock.ts'
@@ -20,6 +20,13 @@ export interface SimulatedStreamOptions {
   readonly seed: number
   /** @default the machine's clock */
   readonly clock?: Clock
+  /** @default 'googlesql' */
+  readonly dialect?: Dialect
+  /**
+   * Whether partitions keep their key ranges.
+   * @default 'immutable'
+   */
+  readonly mode?: PartitionMode
   /** @default 'ShopChanges' */
   readonly stream?: string
   /** @default 2 */
@@ -69,6 +76,8 @@ export interface SimulatedStreamOptions {
 export class SimulatedStream {
   readonly name: string
   readonly seed: number
+  readonly dialect: Dialect
+  readonly mode: PartitionMode
   readonly clock: Clock
   readonly createdAt: CommitTimestamp
   readonly retentionMs: number
@@ -92,6 +101,8 @@ export class SimulatedStream {
     const { latencyMs = [1, 20], resumeTokenChance = 0.8, maxHistoryChanges = Number.POSITIVE_INFINITY } = options
     this.name = nonEmptyString(owner, 'stream', stream)
     this.seed = seed
+    this.dialect = oneOf(owner, 'dialect', ['googlesql', 'postgresql'], options.dialect ?? 'googlesql')
+    this.mode = oneOf(owner, 'mode', ['immutable', 'mutable'], options.mode ?? 'immutable')
     this.clock = clock
     this.createdAt = options.createdAt ?? timestampFromMs(clock.now())
     this.retentionMs = durationMs(owner, 'retentionMs', retentionMs)
@@ -104,6 +115,7 @@ export class SimulatedStream {
     this.#maxPartRecords = positiveInteger(owner, 'maxPartRecords', maxPartRecords)
     this.#history = new StreamHistory({
       clock,
+      mode: this.mode,
       random: this.#random,
       initialPartitions: positiveInteger(owner, 'initialPartitions', initialPartitions),
       createdAt: this.createdAt,
@@ -155,7 +167,10 @@ export class SimulatedStream {
     return this.#history.commit(writes, options)
   }
 
-  /** Ends a partition; `ways` new ones share its range. Returns their tokens. */
+  /**
+   * Ends a partition; `ways` new ones share its range. With mutable key ranges it lives on and gives parts of its range
+   * to one less new ones. Returns the tokens of the new ones.
+   */
   split(token: string, ways = 2): string[] {
     return this.#history.split(token, positiveInteger('split', 'ways', ways))
   }
@@ -165,9 +180,22 @@ export class SimulatedStream {
     return this.#history.move(token)
   }
 
-  /** Ends two partitions that lie side by side; a new one, announced by both, takes their ranges. Returns its token. */
+  /**
+   * Ends two partitions that lie side by side; a new one, announced by both, takes their ranges. With mutable key ranges
+   * the first of any two takes the ranges of the second, which ends. Returns the token of the one that has them then.
+   */
   merge(tokenA: string, tokenB: string): string {
     return this.#history.merge(tokenA, tokenB)
+  }
+
+  /** Mutable key ranges only: a part of what one partition has goes to another one. */
+  moveRange(from: string, to: string): void {
+    this.#history.moveRange(from, to)
+  }
+
+  /** Mutable key ranges only: two partitions exchange parts of what they have, at one time. */
+  swapRanges(tokenA: string, tokenB: string): void {
+    this.#history.swapRanges(tokenA, tokenB)
   }
 
   /** By key range. */
@@ -226,6 +254,7 @@ export class SimulatedStream {
     if (node !== undefined) node.queries++
     else if (query.token === null) this.#rootQueries++
     const opened: ServerQuery = new ServerQuery(query, {
+      mode: this.mode,
       clock: this.clock,
       time: this.#history.time,
       faults: this.#faults,

@@ -5,7 +5,7 @@ import type { ChangeStreamRecord } from '../model/data-change-record.ts'
 import { QueryStatusError } from './grpc-status.ts'
 import { hashText } from './hash-text.ts'
 import { encodePosition, type QueryPosition } from './query-position.ts'
-import { CHANGE_RECORD_COLUMN, CHANGE_RECORD_TYPE, encodeRow } from './row-encoding.ts'
+import { type RowEncoding, rowEncoding } from './row-encoding.ts'
 import { SeededRandom } from './seeded-random.ts'
 import type { ServerPart, ServerQuery } from './server-query.ts'
 import type { SimulatedStream } from './simulated-stream.ts'
@@ -20,8 +20,8 @@ import {
   type SqlRequest,
   toProto,
 } from './spanner-messages.ts'
-import { type Column, parseStatement, type Statement } from './sql-statement.ts'
-import { cutValue } from './wire-value.ts'
+import { parseStatement, type Statement } from './sql-statement.ts'
+import { cutValue, type WireValue } from './wire-value.ts'
 
 type ReadStatement = Extract<Statement, { kind: 'read' }>
 type StreamingCall = ServerWritableStream<SqlRequest, Buffer>
@@ -32,6 +32,8 @@ export class SpannerService {
   readonly #database: string
   readonly #chunkChance: number
   readonly #random: SeededRandom
+  readonly #encoding: RowEncoding
+  readonly #wholeRows = new WeakMap<ChangeStreamRecord, readonly [Buffer]>()
   readonly #sessions = new Map<string, Session>()
   readonly #queries = new Set<ServerQuery>()
   #sessionCount = 0
@@ -41,6 +43,7 @@ export class SpannerService {
     this.#database = database
     this.#chunkChance = chunkChance
     this.#random = new SeededRandom(`${stream.seed}/grpc`)
+    this.#encoding = rowEncoding(stream.dialect, stream.mode)
   }
 
   get openQueries(): number {
@@ -98,8 +101,10 @@ export class SpannerService {
 
   #parse(request: SqlRequest): Statement {
     this.#session(request.session)
-    const { name: stream, retentionMs, valueCaptureType } = this.#stream
-    return parseStatement(request.sql, parametersOf(request), { stream, retentionMs, valueCaptureType })
+    const { name: stream, dialect, mode, retentionMs, valueCaptureType, clock } = this.#stream
+    const nowMs = clock.now()
+    const facts = { stream, dialect, mode, retentionMs, valueCaptureType, nowMs }
+    return parseStatement(request.sql, parametersOf(request), facts)
   }
 
   async #execute(call: StreamingCall): Promise<void> {
@@ -109,8 +114,8 @@ export class SpannerService {
       call.write(encodeMessage({ metadata: metadataOf(columns), values: rows.flat().map(toProto) }))
       return
     }
-    if (statement.stream !== this.#stream.name) {
-      throw new QueryStatusError('INVALID_ARGUMENT', `Table-valued function not found: READ_${statement.stream}`)
+    if (statement.functionName !== this.#encoding.functionName(this.#stream.name)) {
+      throw new QueryStatusError('INVALID_ARGUMENT', `Table-valued function not found: ${statement.functionName}`)
     }
     assertStrongSingleUse(call.request)
     await this.#read(call, statement)
@@ -123,7 +128,9 @@ export class SpannerService {
     this.#queries.add(query)
     call.on('cancelled', cancel)
     if (call.cancelled) query.cancel()
-    let metadata: ResultSetMetadata | undefined = metadataOf([CHANGE_RECORD])
+    let metadata: ResultSetMetadata | undefined = metadataOf([
+      { name: this.#encoding.columnName(this.#stream.name), type: this.#encoding.type },
+    ])
     const send = async (values: readonly Buffer[], position: QueryPosition, chunkedValue: boolean): Promise<void> => {
       const resume = this.#random.chance(this.#stream.resumeTokenChance)
       const head = encodeMessage({
@@ -171,25 +178,26 @@ export class SpannerService {
 
   /** The same pieces for the same entry each time: a continuation may begin in the middle of a value. */
   #pieces(record: ChangeStreamRecord, token: string, entry: number): readonly Buffer[] {
-    if (record.kind === 'heartbeat') return [encodeMessage({ values: [toProto(encodeRow(record))] })]
+    if (record.kind === 'heartbeat') return [this.#encode(this.#encoding.encode(record))]
     const hash = hashText(`${entry}/${token}`, this.#stream.seed)
-    if (hash / 2 ** 32 >= this.#chunkChance) return encodedWhole(record)
+    if (hash / 2 ** 32 >= this.#chunkChance) return this.#encodedWhole(record)
     const random = new SeededRandom(hash)
-    return cutValue(encodeRow(record), 2 + random.int(3), random).map((piece) =>
-      encodeMessage({ values: [toProto(piece)] }),
-    )
+    const value = this.#encoding.encode(record)
+    return cutValue(value, 2 + random.int(3), random).map((piece) => this.#encode(piece))
   }
-}
 
-const wholeRows = new WeakMap<ChangeStreamRecord, readonly [Buffer]>()
-
-function encodedWhole(record: ChangeStreamRecord): readonly [Buffer] {
-  let encoded = wholeRows.get(record)
-  if (encoded === undefined) {
-    encoded = [encodeMessage({ values: [toProto(encodeRow(record))] })]
-    wholeRows.set(record, encoded)
+  #encode(value: WireValue): Buffer {
+    return encodeMessage({ values: [toProto(value)] })
   }
-  return encoded
+
+  #encodedWhole(record: ChangeStreamRecord): readonly [Buffer] {
+    let encoded = this.#wholeRows.get(record)
+    if (encoded === undefined) {
+      encoded = [this.#encode(this.#encoding.encode(record))]
+      this.#wholeRows.set(record, encoded)
+    }
+    return encoded
+  }
 }
 
 /** Resolves when the client has taken what was written, or is gone. */
@@ -232,5 +240,3 @@ function statusOf(error: unknown): { code: number; details: string } {
   if (error instanceof QueryStatusError) return { code: error.code, details: error.details }
   return { code: 13, details: `The simulator failed: ${error instanceof Error ? error.message : String(error)}` }
 }
-
-const CHANGE_RECORD: Column = { name: CHANGE_RECORD_COLUMN, type: CHANGE_RECORD_TYPE }

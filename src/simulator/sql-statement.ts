@@ -1,12 +1,14 @@
 /** The few SQL statements that the simulated server understands. */
-import { type CommitTimestamp, parseTimestamp } from '../model/commit-timestamp.ts'
+import type { Dialect, PartitionMode } from '../model/change-stream.ts'
+import { type CommitTimestamp, parseTimestamp, timestampFromMs } from '../model/commit-timestamp.ts'
 import { QueryStatusError } from './grpc-status.ts'
 import type { WireType, WireValue } from './wire-value.ts'
 
 export type Statement =
   | {
       readonly kind: 'read'
-      readonly stream: string
+      /** As it stands in the statement, without its schema and quotes. */
+      readonly functionName: string
       readonly start: CommitTimestamp
       readonly end: CommitTimestamp | null
       readonly token: string | null
@@ -28,18 +30,25 @@ export interface Parameter {
 /** What the information schema tells. */
 export interface SchemaFacts {
   readonly stream: string
+  readonly dialect: Dialect
+  readonly mode: PartitionMode
+  readonly nowMs: number
   readonly retentionMs: number
   readonly valueCaptureType: string
 }
 
 type Parameters = ReadonlyMap<string, Parameter>
-type Table = { readonly columns: readonly string[]; readonly rows: readonly (readonly string[])[] }
+type Table = { readonly columns: readonly string[]; readonly rows: readonly (readonly (string | boolean)[])[] }
 
 /** Throws a QueryStatusError for everything else. */
 export function parseStatement(sql: string, parameters: Parameters, facts: SchemaFacts): Statement {
   const text = sql.trim().replace(/;$/, '')
-  const read = READ.exec(text)
+  const read = (facts.dialect === 'googlesql' ? READ : READ_POSTGRESQL).exec(text)
   if (read !== null) return readStatement(read[1]!, read[2]!, parameters)
+  if (/^SELECT\s+CURRENT_TIMESTAMP(?:\(\))?$/i.test(text)) {
+    const now = timestampFromMs(facts.nowMs)
+    return { kind: 'rows', columns: [{ name: '', type: { code: 'TIMESTAMP' } }], rows: [[now]] }
+  }
   if (/\bREAD_\w+`?\s*\(/i.test(text)) {
     throw new QueryStatusError(
       'UNIMPLEMENTED',
@@ -57,20 +66,20 @@ export function parseStatement(sql: string, parameters: Parameters, facts: Schem
   return selectStatement(select[1]!, table, select[3], parameters)
 }
 
-function readStatement(stream: string, list: string, parameters: Parameters): Statement {
+function readStatement(functionName: string, list: string, parameters: Parameters): Statement {
   const given = new Map<string, string>()
   const parts = splitAtCommas(list)
   for (const [index, part] of parts.entries()) {
     const named = /^(\w+)\s*=>\s*([\s\S]+)$/.exec(part)
     const name = named?.[1]?.toLowerCase() ?? ARGUMENTS[index]
     if (name === undefined || !ARGUMENTS.includes(name) || given.has(name)) {
-      throw new QueryStatusError('INVALID_ARGUMENT', `READ_${stream}: there is no argument ${name ?? index + 1}`)
+      throw new QueryStatusError('INVALID_ARGUMENT', `${functionName}: there is no argument ${name ?? index + 1}`)
     }
     given.set(name, named?.[2] ?? part)
   }
   const argument = (name: string, type: string): string | null => {
     const expression = given.get(name)
-    if (expression === undefined) throw new QueryStatusError('INVALID_ARGUMENT', `READ_${stream}: ${name} is missing`)
+    if (expression === undefined) throw new QueryStatusError('INVALID_ARGUMENT', `${functionName}: ${name} is missing`)
     return evaluate(expression, name, type, parameters)
   }
   const start = argument('start_timestamp', 'TIMESTAMP')
@@ -84,7 +93,7 @@ function readStatement(stream: string, list: string, parameters: Parameters): St
   }
   return {
     kind: 'read',
-    stream,
+    functionName,
     start: readTimestamp(start),
     end: end === null ? null : readTimestamp(end),
     token,
@@ -96,7 +105,7 @@ function readStatement(stream: string, list: string, parameters: Parameters): St
 function evaluate(expression: string, argument: string, type: string, parameters: Parameters): string | null {
   const text = expression.trim()
   if (/^NULL$/i.test(text)) return null
-  const name = /^@(\w+)$/.exec(text)?.[1]
+  const name = /^@(\w+)$/.exec(text)?.[1] ?? postgresParameter(text)
   if (name !== undefined) {
     const parameter = parameters.get(name)
     if (parameter === undefined)
@@ -115,6 +124,12 @@ function evaluate(expression: string, argument: string, type: string, parameters
   if (literal !== null && (literal[1] !== undefined) === (type === 'TIMESTAMP')) return literal[2] ?? literal[3] ?? ''
   if (type === 'INT64' && /^-?\d+$/.test(text)) return text
   throw new QueryStatusError('INVALID_ARGUMENT', `${argument} must be a literal or a parameter of type ${type}`)
+}
+
+/** `$2` is bound by the name `p2`. */
+function postgresParameter(text: string): string | undefined {
+  const number = /^\$(\d+)$/.exec(text)?.[1]
+  return number && `p${number}`
 }
 
 function readTimestamp(text: string): CommitTimestamp {
@@ -140,24 +155,31 @@ function selectStatement(list: string, table: Table, where: string | undefined, 
   const rows = table.rows.filter((row) => filters.every(({ index, value }) => row[index] === value))
   return {
     kind: 'rows',
-    columns: chosen.map((index) => ({ name: table.columns[index]!, type: { code: 'STRING' } })),
+    columns: chosen.map((index) => ({
+      name: table.columns[index]!,
+      type: { code: typeof table.rows[0]?.[index] === 'boolean' ? 'BOOL' : 'STRING' },
+    })),
     rows: rows.map((row) => chosen.map((index) => row[index]!)),
   }
 }
 
-function informationSchema({ stream, retentionMs, valueCaptureType }: SchemaFacts): ReadonlyMap<string, Table> {
+function informationSchema(facts: SchemaFacts): ReadonlyMap<string, Table> {
+  const { stream, dialect, mode, retentionMs, valueCaptureType } = facts
   const streamColumns = ['CHANGE_STREAM_CATALOG', 'CHANGE_STREAM_SCHEMA', 'CHANGE_STREAM_NAME']
+  const isPostgres = dialect === 'postgresql'
+  const schema = isPostgres ? 'public' : ''
   const optionColumns = ['OPTION_NAME', 'OPTION_TYPE', 'OPTION_VALUE']
   return new Map([
-    ['change_streams', { columns: streamColumns, rows: [['', '', stream]] }],
+    ['change_streams', { columns: [...streamColumns, 'ALL'], rows: [['', schema, stream, isPostgres ? 'YES' : true]] }],
+    ['change_stream_tables', { columns: [...streamColumns, 'TABLE_NAME'], rows: [] }],
     [
       'change_stream_options',
       {
         columns: [...streamColumns, ...optionColumns],
         rows: [
-          ['', '', stream, 'retention_period', 'STRING', shownDuration(retentionMs)],
-          ['', '', stream, 'value_capture_type', 'STRING', valueCaptureType],
-          ['', '', stream, 'partition_mode', 'STRING', 'IMMUTABLE_KEY_RANGE'],
+          ['', schema, stream, 'retention_period', 'STRING', shownDuration(retentionMs)],
+          ['', schema, stream, 'value_capture_type', 'STRING', valueCaptureType],
+          ['', schema, stream, 'partition_mode', 'STRING', `${mode.toUpperCase()}_KEY_RANGE`],
         ],
       },
     ],
@@ -165,7 +187,7 @@ function informationSchema({ stream, retentionMs, valueCaptureType }: SchemaFact
       'database_options',
       {
         columns: ['CATALOG_NAME', 'SCHEMA_NAME', ...optionColumns],
-        rows: [['', '', 'database_dialect', 'STRING', 'GOOGLE_STANDARD_SQL']],
+        rows: [['', schema, 'database_dialect', 'STRING', isPostgres ? 'POSTGRESQL' : 'GOOGLE_STANDARD_SQL']],
       },
     ],
   ])
@@ -185,5 +207,6 @@ function splitAtCommas(list: string): string[] {
 }
 
 const ARGUMENTS = ['start_timestamp', 'end_timestamp', 'partition_token', 'heartbeat_milliseconds', 'read_options']
-const READ = /^SELECT\s+ChangeRecord\s+FROM\s+`?READ_(\w+)`?\s*\(([^()]*)\)$/i
+const READ = /^SELECT\s+ChangeRecord\s+FROM\s+`?(READ_\w+)`?\s*\(([^()]*)\)$/i
+const READ_POSTGRESQL = /^SELECT\s+\*\s+FROM\s+"?spanner"?\."?(read_\w+)"?\s*\(([^()]*)\)$/i
 const SELECT = /^SELECT\s+([\s\S]+?)\s+FROM\s+information_schema\.(\w+)(?:\s+WHERE\s+([\s\S]+))?$/i

@@ -1,6 +1,7 @@
 /** What was committed and how the partitions changed: the server's memory, without queries. */
 import type { Clock } from '../core/clock.ts'
 import { ConfigError } from '../core/errors.ts'
+import type { PartitionMode } from '../model/change-stream.ts'
 import { type CommitTimestamp, timestampFromMs } from '../model/commit-timestamp.ts'
 import {
   type ChildPartition,
@@ -14,6 +15,7 @@ import { CommitClock, timestampFromMicros, timestampToMicros } from './commit-cl
 import { LedgerBook, type LedgerTopologyEvent } from './ledger.ts'
 import { type LogEntry, PartitionLog } from './partition-log.ts'
 import { PartitionTree, type TreeNode } from './partition-tree.ts'
+import { RangeMoves, startEntries } from './range-moves.ts'
 import type { SeededRandom } from './seeded-random.ts'
 import { type RowWrite, TableRows } from './table-rows.ts'
 import { type PlacedWrite, recordSequence, type TransactionOptions, transactionRecords } from './transaction-records.ts'
@@ -35,6 +37,7 @@ export interface CommitOptions {
 
 export interface HistoryOptions {
   readonly clock: Clock
+  readonly mode: PartitionMode
   readonly random: SeededRandom
   readonly initialPartitions: number
   readonly createdAt: CommitTimestamp
@@ -52,6 +55,7 @@ export class StreamHistory {
   readonly ledger: LedgerBook = new LedgerBook()
   readonly #options: HistoryOptions
   readonly #random: SeededRandom
+  readonly #moves: RangeMoves
   #lastCommitMicros = -1
   #keysAtLastCommit = new Set<string>()
   #forgottenBefore: CommitTimestamp
@@ -66,6 +70,14 @@ export class StreamHistory {
     this.tree = new PartitionTree(random.fork('partitions'), initialPartitions, createdAt)
     this.#forgottenBefore = createdAt
     this.#noteTopology('create', createdAt, [], this.tree.live)
+    this.#moves = new RangeMoves({
+      mode: options.mode,
+      tree: this.tree,
+      random: this.#random,
+      nextTime: () => this.#moveTime(),
+      visibleAtMs: () => this.#visibleAtMs(),
+      note: (kind, at, from, to) => this.#noteTopology(kind, at, from, to),
+    })
   }
 
   commit(writes: readonly RowWrite[], { tag = '', tie, isSystem = false }: CommitOptions): CommitTimestamp {
@@ -90,26 +102,43 @@ export class StreamHistory {
   }
 
   split(token: string, ways: number): string[] {
+    if (this.#options.mode === 'mutable') return this.#moves.split(token, ways)
     const parent = this.tree.assertLive(token)
     const at = this.#topologyTime()
     return this.#announce('split', at, [parent], this.tree.split(token, ways, at))
   }
 
   move(token: string): string {
+    if (this.#options.mode === 'mutable') return this.#moves.move(token)
     const parent = this.tree.assertLive(token)
     const at = this.#topologyTime()
     return this.#announce('move', at, [parent], this.tree.split(token, 1, at))[0]!
   }
 
   merge(tokenA: string, tokenB: string): string {
+    if (this.#options.mode === 'mutable') return this.#moves.merge(tokenA, tokenB)
     const parents = [this.tree.assertLive(tokenA), this.tree.assertLive(tokenB)]
     const at = this.#topologyTime()
     return this.#announce('merge', at, parents, [this.tree.merge(tokenA, tokenB, at)])[0]!
   }
 
+  moveRange(from: string, to: string): void {
+    this.#moves.moveRange(from, to)
+  }
+
+  swapRanges(tokenA: string, tokenB: string): void {
+    this.#moves.swapRanges(tokenA, tokenB)
+  }
+
   /** What the first query of a stream returns: the partitions that were live at its start, as if without parents. */
   rootLog(start: CommitTimestamp): PartitionLog {
     const log = new PartitionLog()
+    if (this.#options.mode === 'mutable') {
+      const tokens = this.tree.liveAt(start).map(({ token }) => token)
+      const entries = startEntries(tokens, start, this.#options.random.fork(`first query ${start}`), 0)
+      log.insert(0, entries)
+      return log
+    }
     const children = this.tree.liveAt(start).map(({ token }) => ({ token, parentTokens: [] }))
     // A continuation by resume token must find the same records again, so chance depends on the start only.
     const records = childRecords(children, start, this.#options.random.fork(`first query ${start}`))
@@ -166,6 +195,13 @@ export class StreamHistory {
   #topologyTime(): CommitTimestamp {
     const micros = this.#nextMicros()
     this.time.closeBefore(micros)
+    return timestampFromMicros(micros)
+  }
+
+  /** As above, and what is committed from now on is later: each record of a partition has a time and a sequence. */
+  #moveTime(): CommitTimestamp {
+    const micros = this.#nextMicros()
+    this.time.closeBefore(micros + 1)
     return timestampFromMicros(micros)
   }
 

@@ -7,6 +7,8 @@ export type WireValue = string | boolean | null | readonly WireValue[]
 export interface WireType {
   readonly code: string
   readonly arrayElementType?: WireType
+  readonly typeAnnotation?: string
+  readonly protoTypeFqn?: string
   readonly structType?: { readonly fields: readonly { readonly name: string; readonly type: WireType }[] }
 }
 

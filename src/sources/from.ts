@@ -91,6 +91,8 @@ class IterableRun<T> implements SourceRun<T>, Origin {
       lowWatermark: this.#tracker.watermark,
       partitions: [],
       finishedPartitions: 0,
+      retentionUsed: undefined,
+      gaps: 0,
       rereads: 0,
     }
   }

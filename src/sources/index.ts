@@ -1,9 +1,17 @@
 /** Where changes come from. */
-export type { ChangeStreamClient, PartitionQuery, QueryPart, StreamDescription } from '../model/change-stream.ts'
+export type {
+  ChangeStreamClient,
+  Dialect,
+  PartitionMode,
+  PartitionQuery,
+  QueryPart,
+  StreamDescription,
+} from '../model/change-stream.ts'
 export type {
   Change,
   ColumnType,
   DataChangeRecord,
+  Gap,
   Mod,
   ModType,
   Row,

@@ -51,6 +51,10 @@ export interface SourceStatus {
   readonly inFlightBytes: number
   /** Everything committed before this time is settled, over running and announced partitions. */
   readonly lowWatermark: CommitTimestamp | undefined
+  /** Lag of the low watermark as a share of the stream's retention: at 1 history is lost. Undefined if it has none. */
+  readonly retentionUsed: number | undefined
+  /** Gaps in the history that were skipped. */
+  readonly gaps: number
   /** Partitions that are not finished. */
   readonly partitions: readonly PartitionStatus[]
   readonly finishedPartitions: number

@@ -27,6 +27,8 @@ const idle: RunStatus = {
   partitions: [],
   finishedPartitions: 0,
   rereads: 0,
+  retentionUsed: undefined,
+  gaps: 0,
 }
 
 function following(status: () => RunStatus): {

@@ -4,7 +4,7 @@ import { type Clock, sleep, systemClock } from '../../src/core/clock.ts'
 import type { OnError } from '../../src/core/error-policy.ts'
 import { OperatorError } from '../../src/core/errors.ts'
 import type { Stage } from '../../src/core/stage.ts'
-import type { ChangeStreamClient } from '../../src/model/change-stream.ts'
+import type { ChangeStreamClient, Dialect, PartitionMode } from '../../src/model/change-stream.ts'
 import { timestampFromMs } from '../../src/model/commit-timestamp.ts'
 import { type Change, changeId, rowKey } from '../../src/model/data-change-record.ts'
 import { batch, filter, map, parMap, tap } from '../../src/operators/index.ts'
@@ -33,6 +33,8 @@ export type Disruption =
 
 export interface Schedule {
   readonly seed: number
+  readonly dialect: Dialect
+  readonly mode: PartitionMode
   readonly transactions: number
   readonly keys: number
   readonly pauseMs: number
@@ -95,6 +97,8 @@ const rarely = (max: number): fc.Arbitrary<number> => fc.constantFrom(0, 0, max 
 
 export const anySchedule: fc.Arbitrary<Schedule> = fc.record({
   seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
+  dialect: fc.constantFrom('googlesql' as const, 'postgresql' as const),
+  mode: fc.constantFrom('immutable' as const, 'mutable' as const),
   transactions: fc.integer({ min: 1, max: 60 }),
   keys: upTo(4, 25),
   pauseMs: fc.constantFrom(0, 20, 200, 1000),
@@ -183,12 +187,12 @@ class World {
   #isCompleted = false
 
   constructor(schedule: Schedule, door: Door) {
-    const { seed, initialPartitions, tieChance, transactions, pauseMs, endsEarly } = schedule
+    const { seed, dialect, mode, initialPartitions, tieChance, transactions, pauseMs, endsEarly } = schedule
     this.#schedule = schedule
     this.#door = door
     this.#clock = door.clock
     this.#random = new SeededRandom(seed)
-    this.#stream = new SimulatedStream({ seed, clock: door.clock, initialPartitions, tieChance })
+    this.#stream = new SimulatedStream({ seed, clock: door.clock, dialect, mode, initialPartitions, tieChance })
     this.#stream.defineTable({
       name: 'Orders',
       columns: [
@@ -282,13 +286,19 @@ class World {
   #changeTopology(random: SeededRandom): void {
     const live = this.#stream.livePartitions()
     const at = random.int(live.length)
-    const kind = random.int(3)
+    const other = live[random.int(live.length)]!
+    const isMutable = this.#schedule.mode === 'mutable'
+    const kind = random.int(isMutable ? 5 : 3)
     // Broken off behind its child records: they are no evidence for the query that follows.
     if (this.#schedule.queryFaults > 0 && random.chance(0.5)) {
       const { token } = live[at]!
       this.#stream.injectFaults([{ token, message: 'end', fault: { kind: 'error', code: 'UNAVAILABLE' } }])
     }
-    if (kind === 0 && live.length < 12) this.#stream.split(live[at]!.token, 2 + random.int(2))
+    if (kind > 2) {
+      if (other.token === live[at]!.token) return
+      if (kind === 3) this.#stream.moveRange(live[at]!.token, other.token)
+      else this.#stream.swapRanges(live[at]!.token, other.token)
+    } else if (kind === 0 && live.length < 12) this.#stream.split(live[at]!.token, 2 + random.int(2))
     else if (kind === 1) this.#stream.move(live[at]!.token)
     else if (at + 1 < live.length) this.#stream.merge(live[at]!.token, live[at + 1]!.token)
   }

@@ -43,7 +43,8 @@ describe('random schedules over gRPC', () => {
     const schedules = fc.sample(anySchedule, { seed: SEED, numRuns: SCHEDULES })
     const queue = new PQueue({ concurrency: AT_A_TIME })
     await queue.addAll(
-      schedules.map((schedule) => async () => {
+      schedules.map((drawn) => async () => {
+        const schedule = { ...drawn, dialect: 'googlesql' as const, mode: 'immutable' as const }
         const { violations } = await runScheduleThrough(grpcDoor, schedule)
         expect(violations, `schedule ${JSON.stringify(schedule)}`).toEqual([])
       }),

@@ -81,7 +81,7 @@ describe('client', () => {
             .client()
             .query({ token, start, end, heartbeatMs: 500 }, neverAborted)) {
             for (const entry of records) {
-              if (entry.kind === 'children') continue
+              if (entry.kind !== 'data' && entry.kind !== 'heartbeat') continue
               const time = entry.kind === 'data' ? entry.record.commitTimestamp : entry.record.timestamp
               expect(time >= latest).toBe(true)
               expect(time > heartbeat).toBe(true)
@@ -357,7 +357,7 @@ describe('client', () => {
 
   test('describes the stream and refuses one that does not exist', async () => {
     const { clock, stream } = shop({ retentionMs: DAY_MS })
-    expect(await stream.client().describe(neverAborted)).toEqual({ retentionMs: DAY_MS })
+    expect(await stream.client().describe(neverAborted)).toMatchObject({ retentionMs: DAY_MS })
     const wrong = stream.client({ stream: 'Nope' })
     await expect(wrong.describe(neverAborted)).rejects.toBeInstanceOf(ConfigError)
     await expect(wrong.describe(neverAborted)).rejects.toThrow('there is no change stream Nope')

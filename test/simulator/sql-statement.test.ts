@@ -1,8 +1,15 @@
 import { describe, expect, test } from 'vitest'
 import { QueryStatusError } from '../../src/simulator/index.ts'
-import { type Parameter, parseStatement, type Statement } from '../../src/simulator/sql-statement.ts'
+import { type Parameter, parseStatement, type SchemaFacts, type Statement } from '../../src/simulator/sql-statement.ts'
 
-const FACTS = { stream: 'ShopChanges', retentionMs: 36 * 3_600_000, valueCaptureType: 'NEW_ROW' }
+const FACTS: SchemaFacts = {
+  stream: 'ShopChanges',
+  dialect: 'googlesql',
+  mode: 'immutable',
+  nowMs: 0,
+  retentionMs: 36 * 3_600_000,
+  valueCaptureType: 'NEW_ROW',
+}
 const PARAMETERS: Record<string, Parameter> = {
   s: { value: '2026-01-01T00:00:00Z', type: 'TIMESTAMP' },
   e: { value: null, type: 'TIMESTAMP' },
@@ -28,7 +35,7 @@ function codeOf(sql: string): string {
 
 const READ = {
   kind: 'read',
-  stream: 'ShopChanges',
+  functionName: 'READ_ShopChanges',
   start: '2026-01-01T00:00:00.000000000Z',
   end: null,
   token: 'token',

@@ -189,7 +189,7 @@ export function checkChildrenAfterParents(facts: Facts): Violation[] {
   return violations
 }
 
-/** P5: a partition is finished only after child records and a clean end, or an answer past the user's end. */
+/** P5: a partition is finished only after child records and a clean end, an end record, or an answer past the user's end. */
 export function checkEndHasEvidence(facts: Facts): Violation[] {
   const { end } = facts.range
   const violations: Violation[] = []
@@ -200,7 +200,7 @@ export function checkEndHasEvidence(facts: Facts): Violation[] {
     if (event.type === 'query-returned') {
       if (event.kind === 'children') sawChildren.add(`${event.run} ${event.token}`)
       const isEnd = event.kind === 'end' && sawChildren.has(`${event.run} ${event.token}`)
-      if ((isEnd || isPastEnd(event, end)) && !evidentSince.has(event.token))
+      if ((isEnd || event.kind === 'last' || isPastEnd(event, end)) && !evidentSince.has(event.token))
         evidentSince.set(event.token, event.number)
     }
     if (!isFinish(event)) continue

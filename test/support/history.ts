@@ -48,8 +48,8 @@ export function lineageOf(
 
 export type RunOutcome = 'drained' | 'finished' | 'failed'
 
-/** What the client gave back: `end` is a query that ended without an error, nothing more. */
-export type AnswerKind = 'data' | 'heartbeat' | 'children' | 'end' | 'error'
+/** What the client gave back: `end` is a query that ended without an error, nothing more; `last` is an end record. */
+export type AnswerKind = 'data' | 'heartbeat' | 'children' | 'event' | 'last' | 'end' | 'error'
 
 export type StoreOperation = 'createRoot' | 'claim' | 'addChildren' | 'advance' | 'checkpoint' | 'finish' | 'release'
 

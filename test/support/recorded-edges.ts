@@ -194,8 +194,14 @@ export function recordedClient(
               history.queryReturned(run, token, 'data', { timestamp: item.record.commitTimestamp, ids })
             } else if (item.kind === 'heartbeat') {
               history.queryReturned(run, token, 'heartbeat', { timestamp: item.record.timestamp })
+            } else if (item.kind === 'event') {
+              history.queryReturned(run, token, 'event', { timestamp: item.record.commitTimestamp })
+            } else if (item.kind === 'end') {
+              history.queryReturned(run, token, 'last', { timestamp: item.record.endTimestamp })
             } else {
-              history.queryReturned(run, token, 'children', { timestamp: item.record.startTimestamp })
+              // New partitions are the children of the first query only; elsewhere they say nothing about an end.
+              const kind = item.kind === 'children' || token === null ? 'children' : 'event'
+              history.queryReturned(run, token, kind, { timestamp: item.record.startTimestamp })
             }
           }
           yield part

@@ -9,20 +9,24 @@ import { InFlightBudget } from '../../core/in-flight-budget.ts'
 import { abortable, settlesWithin } from '../../core/signals.ts'
 import { type Chunk, mark, Stage } from '../../core/stage.ts'
 import type { CommitTimestamp, Decision } from '../../core/types.ts'
-import type { ChangeStreamClient } from '../../model/change-stream.ts'
+import type { ChangeStreamClient, StreamDescription } from '../../model/change-stream.ts'
 import { timestampFromMs } from '../../model/commit-timestamp.ts'
+import type { Gap } from '../../model/data-change-record.ts'
 import type { SourceContext, SourceRun, SourceStatus } from '../source.ts'
 import { Checkpointer } from './checkpointer.ts'
 import type { DeliverableRows } from './deliverable-rows.ts'
 import type { LivePartition, Reading, SettlementDesk } from './live-partition.ts'
-import { readPartition } from './partition-reader.ts'
+import { type InPlace, readPartition } from './partition-reader.ts'
 import { PartitionSupervisor } from './partition-supervisor.ts'
+import { RetentionGuard } from './retention-guard.ts'
 
 export interface ChangeStreamRunOptions<T> {
   readonly client: ChangeStreamClient
   /** Whether the client was made for this run, and so ends with it. */
   readonly ownsClient: boolean
   readonly rowsOf: DeliverableRows<T>
+  readonly onGap: 'stop' | 'skip'
+  readonly gapValue: (gap: Gap) => T
   readonly start: CommitTimestamp | undefined
   readonly end: CommitTimestamp | undefined
   readonly heartbeatMs: number
@@ -58,6 +62,9 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
   #settled = 0
   #skipped = 0
   #rereads = 0
+  #gaps = 0
+  #description: StreamDescription | undefined
+  #retention: RetentionGuard | undefined
 
   constructor(options: ChangeStreamRunOptions<T>, context: SourceContext) {
     this.#options = options
@@ -89,8 +96,9 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
       skipped: this.#skipped,
       inFlight: this.#budget.count,
       inFlightBytes: this.#budget.bytes,
-      // When all are finished, the end of the last one.
-      lowWatermark: minimum(live, (partition) => partition.watermark) ?? this.#supervisor?.finalWatermark,
+      lowWatermark: this.#lowWatermark,
+      retentionUsed: this.#retention?.share(this.#lowWatermark),
+      gaps: this.#gaps,
       partitions: live.map(({ token, parentTokens, state, watermark, inFlight }) => ({
         token,
         parentTokens,
@@ -103,8 +111,15 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
     }
   }
 
+  /** Over running and announced partitions; when all are finished, the end of the last one. */
+  get #lowWatermark(): CommitTimestamp | undefined {
+    const live = [...(this.#supervisor?.live.values() ?? [])]
+    return minimum(live, (partition) => partition.watermark) ?? this.#supervisor?.finalWatermark
+  }
+
   acked(): void {
     this.#settled++
+    this.#supervisor?.barriers.progressed()
   }
 
   nacked(partition: string, { id, value, error, attempt, ...failure }: Failure): boolean {
@@ -157,7 +172,8 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
     const { client, start, end, maxPartitions } = this.#options
     const { store, pipeline, owner, leaseMs, onHeld, clock, random, logger, checkpointIntervalMs } = this.#context
     const opening = this.#opening.signal
-    await abortable(client.describe(opening), opening)
+    this.#description = await abortable(client.describe(opening), opening)
+    this.#retention = new RetentionGuard(this.#description.retentionMs, clock, logger)
     const table = await store.open(pipeline)
     // A drain or close meanwhile found no supervisor to stop.
     opening.throwIfAborted()
@@ -172,7 +188,7 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
       clock,
       random,
       logger,
-      read: (partition, signal) => this.#readPartition(partition, signal),
+      read: (partition, inPlace, signal) => this.#readPartition(partition, inPlace, signal),
     })
     this.#checkpointer = new Checkpointer({
       table,
@@ -183,20 +199,29 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
       clock,
       random,
       logger,
-      beforeTick: () => this.#reportForgotten(),
+      beforeTick: () => {
+        this.#reportForgotten()
+        this.#retention?.check(this.#lowWatermark)
+      },
       onFailure: (error) => this.#fail(error),
     })
     this.#scheduleMark()
   }
 
-  #readPartition(partition: LivePartition, signal: AbortSignal): Promise<CommitTimestamp | null> {
-    const { client, rowsOf, end, heartbeatMs } = this.#options
+  #readPartition(partition: LivePartition, inPlace: InPlace, signal: AbortSignal): Promise<CommitTimestamp | null> {
+    const { client, rowsOf, end, heartbeatMs, onGap, gapValue } = this.#options
     const { limits, clock, random, logger } = this.#context
+    const { mode, retentionMs } = this.#description!
+    const supervisor = this.#supervisor!
     return readPartition(
       partition,
       {
         client,
+        mode,
+        retentionMs,
+        onGap,
         rowsOf,
+        gapValue,
         end,
         heartbeatMs,
         maxWindow: Math.max(MIN_WINDOW, limits.maxInFlight * 4),
@@ -209,9 +234,16 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
           this.#delivered += chunk.length
           this.#queue.offer({ chunk, reading: partition.reading })
         },
-        announce: (parent, record) => this.#supervisor!.announce(parent, record),
+        announce: (parent, record) => supervisor.announce(parent, record),
+        childrenStart: (parent) => supervisor.childrenStart(parent),
+        barriers: supervisor.barriers,
         reread: () => this.#rereads++,
+        skipped: (gap) => {
+          this.#gaps++
+          logger.error('history expired: changes are lost, reading goes on behind the gap', { ...gap })
+        },
       },
+      inPlace,
       signal,
     )
   }

@@ -15,20 +15,12 @@ function detailsOf(error: unknown): string {
   return typeof details === 'string' && details !== '' ? `: ${details}` : ''
 }
 
-/** An error while a partition is read. */
-export function readError(error: unknown, partition: string): StreamError {
+/** An error while a partition is read, as the server said it: what follows from it is in `read-failure.ts`. */
+export function readError(error: unknown, partition: string): SourceError {
   const code = grpcCode(error)
-  const message = `spannerChangeStream: reading failed with ${code ?? 'an unknown error'}${detailsOf(error)}`
-  if (code === 'OUT_OF_RANGE') {
-    return new SourceError(`${message}. The stream does not hold what was asked for`, {
-      code: 'SOURCE_HISTORY_EXPIRED',
-      partition,
-      cause: error,
-      hint: 'The stored position is older than the retention of the stream, or start lies outside of it. Begin anew with another name or start.',
-    })
-  }
-  return new SourceError(message, {
+  return new SourceError(`spannerChangeStream: reading failed with ${code ?? 'an unknown error'}${detailsOf(error)}`, {
     partition,
+    status: code,
     cause: error,
     retryable: code === undefined ? !isMistake(error) : PASSING.has(code),
   })

@@ -4,7 +4,7 @@ import { ConfigError } from '../../core/errors.ts'
 import { knownKeys, nonEmptyString, oneOf, positiveInteger } from '../../core/options.ts'
 import type { ChangeStreamClient } from '../../model/change-stream.ts'
 import { type CommitTimestamp, parseTimestamp } from '../../model/commit-timestamp.ts'
-import type { Change, DataChangeRecord } from '../../model/data-change-record.ts'
+import type { Change, DataChangeRecord, Gap } from '../../model/data-change-record.ts'
 import { aloneContext, Source } from '../source.ts'
 import { ChangeStreamRun } from './change-stream-run.ts'
 import { type DeliverableRows, rowsOfRecord, wholeRecord } from './deliverable-rows.ts'
@@ -49,6 +49,12 @@ export interface SpannerChangeStreamOptions {
    */
   readonly maxPartitions?: number
   /**
+   * When the stream no longer keeps what was still to be read: stop with the exact gap, or emit a `Gap` in place of the
+   * lost changes and go on behind it.
+   * @default 'stop'
+   */
+  readonly onGap?: 'stop' | 'skip'
+  /**
    * `host:port` of an emulator or simulator.
    * @default the environment variable SPANNER_EMULATOR_HOST
    */
@@ -64,16 +70,24 @@ export interface SpannerChangeStreamOptions {
  * @example spannerChangeStream({ database: 'projects/p/instances/i/databases/d', stream: 'OrderChanges' })
  */
 export function spannerChangeStream(
+  options: SpannerChangeStreamOptions & { readonly unit: 'record'; readonly onGap: 'skip' },
+): Source<DataChangeRecord | Gap>
+export function spannerChangeStream(
+  options: SpannerChangeStreamOptions & { readonly unit?: 'row'; readonly onGap: 'skip' },
+): Source<Change | Gap>
+export function spannerChangeStream(
   options: SpannerChangeStreamOptions & { readonly unit: 'record' },
 ): Source<DataChangeRecord>
 export function spannerChangeStream(options: SpannerChangeStreamOptions & { readonly unit?: 'row' }): Source<Change>
-export function spannerChangeStream(options: SpannerChangeStreamOptions): Source<Change> | Source<DataChangeRecord> {
+export function spannerChangeStream(
+  options: SpannerChangeStreamOptions,
+): Source<Change | Gap> | Source<DataChangeRecord | Gap> {
   const { unit = 'row' } = options
   oneOf(OWNER, 'unit', ['row', 'record'], unit)
-  return unit === 'row' ? makeSource(options, rowsOfRecord) : makeSource(options, wholeRecord)
+  return unit === 'row' ? makeSource<Change>(options, rowsOfRecord) : makeSource<DataChangeRecord>(options, wholeRecord)
 }
 
-function makeSource<T>(options: SpannerChangeStreamOptions, rowsOf: DeliverableRows<T>): Source<T> {
+function makeSource<T>(options: SpannerChangeStreamOptions, rowsOf: DeliverableRows<T | Gap>): Source<T | Gap> {
   knownKeys(OWNER, options, KNOWN)
   const { heartbeatMs = 2000, maxPartitions = 1000, priority, requestTag, directedRead, databaseRole, client } = options
   // Every client of Google's honours this variable, and users of the library expect it here as well.
@@ -81,7 +95,9 @@ function makeSource<T>(options: SpannerChangeStreamOptions, rowsOf: DeliverableR
   const database = checkedDatabase(options.database)
   const stream = checkedStream(options.stream)
   const { start, end } = checkedRange(options)
+  const { onGap = 'stop' } = options
   positiveInteger(OWNER, 'maxPartitions', maxPartitions)
+  oneOf(OWNER, 'onGap', ['stop', 'skip'], onGap)
   if (positiveInteger(OWNER, 'heartbeatMs', heartbeatMs) < 100 || heartbeatMs > 300_000) {
     throw new ConfigError(`${OWNER}: heartbeatMs must be from 100 to 300000, got ${heartbeatMs}`)
   }
@@ -91,9 +107,19 @@ function makeSource<T>(options: SpannerChangeStreamOptions, rowsOf: DeliverableR
   const connect = (): ChangeStreamClient =>
     client ??
     new SpannerChangeStreamClient({ database, stream, emulatorHost, databaseRole, priority, requestTag, directedRead })
-  const open: Source<T>['open'] = (context) =>
+  const open: Source<T | Gap>['open'] = (context) =>
     new ChangeStreamRun(
-      { client: connect(), ownsClient: client === undefined, rowsOf, start, end, heartbeatMs, maxPartitions },
+      {
+        client: connect(),
+        ownsClient: client === undefined,
+        rowsOf,
+        onGap,
+        gapValue: (gap) => gap,
+        start,
+        end,
+        heartbeatMs,
+        maxPartitions,
+      },
       context,
     )
   return new Source(stream, open, () => aloneContext(stream))
@@ -158,6 +184,7 @@ const KNOWN = [
   'databaseRole',
   'unit',
   'maxPartitions',
+  'onGap',
   'emulatorHost',
   'client',
 ] as const

@@ -92,6 +92,8 @@ export class Reading implements Origin {
   readonly position: ReadPosition
   readonly account: BudgetAccount
   readonly partition: string
+  /** The latest event of moving key ranges that was read: everything before it has been handed out. */
+  eventAt: CommitTimestamp | undefined
   readonly #desk: SettlementDesk
   readonly #controller = new AbortController()
   #isAbandoned = false

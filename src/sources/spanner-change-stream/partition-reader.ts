@@ -1,39 +1,40 @@
-/** Reads one partition to its end: queries, resumes, drops repeats, hands out deliveries, asks for evidence. */
-import { type Clock, sleep } from '../../core/clock.ts'
-import { SourceDelivery } from '../../core/delivery.ts'
+/** Reads one partition to its end: queries, turns, resumes after failures, asks for evidence. */
+import { sleep } from '../../core/clock.ts'
 import { backoffMs } from '../../core/error-policy.ts'
-import { describeThrown, StreamError } from '../../core/errors.ts'
+import { describeThrown, type HistoryExpiredError } from '../../core/errors.ts'
 import type { InFlightBudget } from '../../core/in-flight-budget.ts'
 import { abortable, linkSignals } from '../../core/signals.ts'
-import type { Chunk, Item } from '../../core/stage.ts'
 import type { Logger } from '../../core/types.ts'
-import type { ChangeStreamClient, PartitionQuery, QueryPart } from '../../model/change-stream.ts'
-import type { CommitTimestamp } from '../../model/commit-timestamp.ts'
-import type { ChildPartitionsRecord, DataChangeRecord } from '../../model/data-change-record.ts'
+import type { ChangeStreamClient, PartitionMode, PartitionQuery } from '../../model/change-stream.ts'
+import { type CommitTimestamp, timestampFromMs, timestampToMs } from '../../model/commit-timestamp.ts'
+import type { Gap } from '../../model/data-change-record.ts'
 import { ROOT_TOKEN } from '../../model/partition.ts'
-import type { DeliverableRows } from './deliverable-rows.ts'
 import { type LivePartition, REWIND, type Reading, type SettlementDesk } from './live-partition.ts'
+import { livePartitions } from './live-partitions.ts'
+import { judgeFailure, type ReadVerdict } from './read-failure.ts'
+import { type IntakeContext, RecordIntake } from './record-intake.ts'
 import { StallWatchdog } from './stall-watchdog.ts'
 
-export interface ReaderContext<T> {
+export interface ReaderContext<T> extends IntakeContext<T> {
   readonly client: ChangeStreamClient
-  readonly rowsOf: DeliverableRows<T>
-  readonly end: CommitTimestamp | undefined
+  readonly mode: PartitionMode
+  readonly retentionMs: number
+  readonly onGap: 'stop' | 'skip'
   readonly heartbeatMs: number
-  /** Longest distance from the oldest open delivery to the newest one. */
-  readonly maxWindow: number
   readonly budget: InFlightBudget
   readonly desk: SettlementDesk
-  readonly clock: Clock
   readonly random: () => number
   readonly logger: Logger
-  /** Takes deliveries; never waits, since the budget bounds them. */
-  emit(chunk: Chunk<T>): void
-  /** Resolves when the children are stored. */
-  announce(parent: LivePartition, record: ChildPartitionsRecord): Promise<void>
+  /** When the announced children of a partition start; undefined if none is known. */
+  childrenStart(parent: LivePartition): CommitTimestamp | undefined
   /** Counts a query that has to be sent again. */
   reread(): void
+  /** Counts a gap that is skipped. */
+  skipped(gap: Gap): void
 }
+
+/** Runs work while the partition has one of the places for reading; the work is asked to end when others wait. */
+export type InPlace = <R>(work: (isTurnOver: () => boolean) => Promise<R>) => Promise<R>
 
 /**
  * Resolves when the partition has ended, with evidence, and everything that it handed out is settled: with the user's
@@ -43,13 +44,14 @@ export interface ReaderContext<T> {
 export async function readPartition<T>(
   partition: LivePartition,
   context: ReaderContext<T>,
+  inPlace: InPlace,
   signal: AbortSignal,
 ): Promise<CommitTimestamp | null> {
   for (;;) {
     const reading = partition.beginReading(context.budget, context.desk)
     const { signal: either, unlink } = linkSignals(signal, reading.signal)
     try {
-      return await new PartitionReader(partition, reading, context, either).readToEnd()
+      return await new PartitionReader(partition, reading, context, either).readToEnd(inPlace)
     } catch (error) {
       if (error !== REWIND || signal.aborted) throw error
       context.logger.warn('reading again from the last settled position', { partition: partition.token })
@@ -59,79 +61,123 @@ export async function readPartition<T>(
   }
 }
 
-/** How one query went. */
+/** How one query went; it is left by us when what follows is not to be read now. */
 type QueryOutcome =
-  | { readonly kind: 'ended' }
-  | { readonly kind: 'stalled' }
+  | { readonly kind: 'ended' | 'left' | 'stalled' }
   | { readonly kind: 'failed'; readonly error: unknown }
+
+/** Why a turn is over: there is evidence of the end, others are to read, or other partitions have to be waited for. */
+type TurnEnd = 'ended' | 'yielded' | 'held'
 
 class PartitionReader<T> {
   readonly #partition: LivePartition
   readonly #reading: Reading
   readonly #context: ReaderContext<T>
   readonly #signal: AbortSignal
+  readonly #intake: RecordIntake<T>
 
-  #chunk: Item<T>[] = []
-  /** When the children start: the end of this partition, once they are stored. Of this query and what it resumes. */
-  #childrenStart: CommitTimestamp | undefined
-  #isPastEnd = false
   #resumeToken: Uint8Array | undefined
   #stallLimitMs: number
-  /** Whether the present query brought anything new: waits grow only while nothing does. */
-  #hasProgressed = false
 
   constructor(partition: LivePartition, reading: Reading, context: ReaderContext<T>, signal: AbortSignal) {
     this.#partition = partition
     this.#reading = reading
     this.#context = context
     this.#signal = signal
+    this.#intake = new RecordIntake(partition, reading, context, signal)
     this.#stallLimitMs = firstStallLimitMs(context.heartbeatMs)
   }
 
-  async readToEnd(): Promise<CommitTimestamp | null> {
-    await this.#readUntilEvidence()
+  async readToEnd(inPlace: InPlace): Promise<CommitTimestamp | null> {
+    for (;;) {
+      const end = await inPlace((isTurnOver) => this.#readTurn(isTurnOver))
+      if (end === 'ended') break
+      // Outside of any place: the partitions that are waited for may need it.
+      if (end === 'held') await this.#intake.passMoveIn()
+    }
     // Only now does the watermark reach the end: everything before it is handed out and every child is stored.
-    const endedAt = this.#isPastEnd ? this.#context.end : this.#childrenStart
-    if (endedAt !== undefined) this.#reading.tracker.pass(endedAt)
+    const { isPastEnd, endedAt, childrenStart } = this.#intake
+    const end = isPastEnd ? this.#context.end : (endedAt ?? childrenStart)
+    if (end !== undefined) this.#reading.tracker.pass(end)
     await abortable(this.#reading.tracker.idle(), this.#signal)
-    return this.#isPastEnd ? (this.#context.end ?? null) : null
+    return isPastEnd ? (this.#context.end ?? null) : null
   }
 
-  async #readUntilEvidence(): Promise<void> {
+  async #readTurn(isTurnOver: () => boolean): Promise<TurnEnd> {
+    const intake = this.#intake
     let query = this.#queryFromPosition()
     for (let failures = 1; ; failures++) {
-      this.#hasProgressed = false
-      const outcome = await this.#runQuery(query)
+      intake.hasProgressed = false
+      const outcome = await this.#runQuery(query, isTurnOver)
       if (this.#signal.aborted) throw this.#signal.reason
-      if (this.#isPastEnd || (outcome.kind === 'ended' && this.#childrenStart !== undefined)) return
-      if (outcome.kind === 'failed' && !isPassing(outcome.error)) throw outcome.error
+      if (this.#hasEnded(outcome)) return 'ended'
+      if (intake.moveIn !== undefined) return 'held'
+      if (outcome.kind === 'left') return 'yielded'
+      if (intake.hasProgressed) failures = 1
 
-      if (this.#hasProgressed) failures = 1
+      let waitMs = backoffMs(failures, 50, 10_000, this.#context.random)
+      if (outcome.kind === 'failed') {
+        const verdict = this.#judge(outcome.error, query, failures)
+        if (verdict.kind === 'stop') throw verdict.error
+        if (verdict.kind === 'ended') intake.endedAt = verdict.at
+        if (verdict.kind === 'expired') await this.#skipGap(verdict.error)
+        if (verdict.kind === 'retry') waitMs = Math.max(verdict.minDelayMs, waitMs)
+        if (intake.endedAt !== undefined) return 'ended'
+      }
+      const isBorder = this.#isBorder(outcome, query)
       this.#setStallLimit(outcome)
-      this.#noteReread(outcome)
-      const canResume = outcome.kind === 'failed' && this.#hasProgressed && this.#resumeToken !== undefined
+      if (!isBorder) this.#noteReread(outcome)
+      const canResume = outcome.kind === 'failed' && intake.hasProgressed && this.#resumeToken !== undefined
       query = canResume ? { ...query, resumeToken: this.#resumeToken! } : this.#queryFromPosition()
-      await sleep(this.#context.clock, backoffMs(failures, 50, 10_000, this.#context.random), this.#signal)
+      if (!isBorder) await sleep(this.#context.clock, waitMs, this.#signal)
     }
+  }
+
+  /** Evidence: the user's end, an end record, or children and a clean end behind them. */
+  #hasEnded({ kind }: QueryOutcome): boolean {
+    const { isPastEnd, endedAt, childrenStart } = this.#intake
+    return isPastEnd || endedAt !== undefined || (kind === 'ended' && childrenStart !== undefined)
+  }
+
+  /** Mutable partitions are read in windows: the end of one is no end of the partition, and no failure either. */
+  #isBorder({ kind }: QueryOutcome, { end }: PartitionQuery): boolean {
+    return kind === 'ended' && end !== null && timestampFromMs(this.#context.clock.now()) > end
+  }
+
+  #judge(error: unknown, query: PartitionQuery, failures: number): ReadVerdict {
+    const { clock, retentionMs, childrenStart, onGap } = this.#context
+    const verdict = judgeFailure(error, {
+      token: this.#partition.token,
+      // A query that fell behind while it ran fails at what it would have read next.
+      start: this.#intake.hasProgressed ? this.#reading.position.timestamp : query.start,
+      childrenStart: childrenStart(this.#partition),
+      failures,
+      nowMs: clock.now(),
+      retentionMs,
+    })
+    return verdict.kind === 'expired' && onGap === 'stop' ? { kind: 'stop', error: verdict.error } : verdict
   }
 
   #queryFromPosition(): PartitionQuery {
     const { token } = this.#partition
     this.#resumeToken = undefined
     // There may be several child records: those of a broken query do not prove that a later one saw them all.
-    this.#childrenStart = undefined
-    return {
-      token: token === ROOT_TOKEN ? null : token,
-      start: this.#reading.position.timestamp,
-      // No end for the server: a bounded query that ends early looks like one that ended. We read until something
-      // past the user's end arrives, which is proof.
-      end: null,
-      heartbeatMs: this.#context.heartbeatMs,
-    }
+    this.#intake.childrenStart = undefined
+    return this.#query(token === ROOT_TOKEN ? null : token, this.#reading.position.timestamp)
   }
 
-  async #runQuery(query: PartitionQuery): Promise<QueryOutcome> {
+  #query(token: string | null, start: CommitTimestamp): PartitionQuery {
+    const { mode, heartbeatMs, clock } = this.#context
+    // No end for the server if it can be: a bounded query that ends early looks like one that ended. We read until
+    // something past the user's end arrives, which is proof. For the same reason a window begins where something was
+    // last seen, and not where the one before it ended.
+    const end = mode === 'mutable' ? windowEnd(start, clock.now()) : null
+    return { token, start, end, heartbeatMs }
+  }
+
+  async #runQuery(query: PartitionQuery, isTurnOver: () => boolean): Promise<QueryOutcome> {
     const { client, clock } = this.#context
+    const intake = this.#intake
     const cut = new AbortController()
     const { signal, unlink } = linkSignals(this.#signal, cut.signal)
     const watchdog = new StallWatchdog(clock, this.#stallLimitMs, () => cut.abort(STALLED))
@@ -139,8 +185,9 @@ class PartitionReader<T> {
       watchdog.arm()
       for await (const part of client.query(query, signal)) {
         watchdog.disarm()
-        await this.#take(part)
-        if (this.#isPastEnd) break
+        await intake.take(part)
+        this.#resumeToken = part.resumeToken ?? this.#resumeToken
+        if (intake.isDone || isTurnOver()) return { kind: 'left' }
         watchdog.arm()
       }
       // A client may end its iteration when it is cut, instead of throwing: that is no end of the stream.
@@ -150,97 +197,48 @@ class PartitionReader<T> {
     } finally {
       watchdog.close()
       unlink()
-      this.#flush()
+      intake.flush()
     }
   }
 
-  async #take({ records, resumeToken }: QueryPart): Promise<void> {
-    for (const item of records) {
-      if (item.kind === 'data') await this.#takeData(item.record, item.bytes)
-      else if (item.kind === 'heartbeat') this.#takeTime(item.record.timestamp)
-      else await this.#takeChildren(item.record)
-      if (this.#isPastEnd) break
+  /** Goes on behind what is lost: says so to the consumer, and finds out which partitions there are by then. */
+  async #skipGap({ gap: { from, to } }: HistoryExpiredError): Promise<void> {
+    const { client, announce, skipped } = this.#context
+    const { token } = this.#partition
+    const gap: Gap = { op: 'gap', partitionToken: token, from, to }
+    let isLive = token === ROOT_TOKEN
+    if (!isLive) {
+      const live = await livePartitions(client, this.#query(null, to), this.#signal)
+      isLive = live.delete(token)
+      // Partitions that are known already stay as they are; the others may descend from this one.
+      const children = [...live].map((other) => ({ token: other, parentTokens: [token] }))
+      await announce(this.#partition, { startTimestamp: to, recordSequence: '', children })
     }
-    this.#flush()
-    this.#resumeToken = resumeToken ?? this.#resumeToken
-  }
-
-  async #takeData(record: DataChangeRecord, bytes: number): Promise<void> {
-    const { tracker, position, account } = this.#reading
-    const { end, clock, rowsOf, maxWindow } = this.#context
-    const timestamp = record.commitTimestamp
-    if (end !== undefined && timestamp > end) {
-      this.#isPastEnd = true
-      return
-    }
-    const rows = rowsOf(record)
-    const bytesEach = bytes / rows.length
-    for (const { id, key, value } of rows) {
-      if (!position.isNew(timestamp, id)) continue
-      if (tracker.window >= maxWindow) {
-        this.#flush()
-        await abortable(tracker.windowBelow(maxWindow), this.#signal)
-      }
-      if (!account.tryTake(bytesEach)) {
-        this.#flush()
-        await account.take(bytesEach, this.#signal)
-      }
-      position.observe(timestamp, id)
-      this.#hasProgressed = true
-      const sequence = tracker.enter(timestamp, id, clock.now(), bytesEach)
-      this.#chunk.push(new SourceDelivery(value, key, timestamp, id, this.#reading, sequence))
-    }
-  }
-
-  #takeTime(timestamp: CommitTimestamp): void {
-    const { end } = this.#context
-    if (end !== undefined && timestamp > end) {
-      this.#isPastEnd = true
-      return
-    }
-    if (timestamp > this.#reading.position.timestamp) this.#hasProgressed = true
-    this.#reading.position.observe(timestamp)
-    this.#reading.tracker.pass(timestamp)
-  }
-
-  async #takeChildren(record: ChildPartitionsRecord): Promise<void> {
-    const { end } = this.#context
-    if (end !== undefined && record.startTimestamp > end) {
-      this.#isPastEnd = true
-      return
-    }
-    this.#flush()
-    // Store the children first: an end that is noted before them would lose them.
-    await this.#context.announce(this.#partition, record)
-    this.#childrenStart = record.startTimestamp
+    await this.#intake.takeGap(gap)
+    skipped(gap)
+    if (!isLive) this.#intake.endedAt = to
   }
 
   /** A server that is slow to its first message must not be cut again and again before it. */
   #setStallLimit({ kind }: QueryOutcome): void {
-    if (this.#hasProgressed) this.#stallLimitMs = firstStallLimitMs(this.#context.heartbeatMs)
+    if (this.#intake.hasProgressed) this.#stallLimitMs = firstStallLimitMs(this.#context.heartbeatMs)
     else if (kind === 'stalled') this.#stallLimitMs = Math.min(MAX_STALL_MS, this.#stallLimitMs * 2)
-  }
-
-  #flush(): void {
-    if (this.#chunk.length === 0) return
-    const chunk = this.#chunk
-    this.#chunk = []
-    this.#context.emit(chunk)
   }
 
   #noteReread(outcome: QueryOutcome): void {
     const { logger, reread } = this.#context
     reread()
     const fields = { partition: this.#partition.token, from: this.#reading.position.timestamp }
-    if (outcome.kind === 'ended') logger.info('the stream ended without evidence and is read again', fields)
-    else if (outcome.kind === 'stalled') logger.warn('the stream went silent and is read again', fields)
-    else logger.info('the stream broke and is read again', { ...fields, error: describeThrown(outcome.error) })
+    if (outcome.kind === 'stalled') logger.warn('the stream went silent and is read again', fields)
+    else if (outcome.kind === 'failed') {
+      logger.info('the stream broke and is read again', { ...fields, error: describeThrown(outcome.error) })
+    } else logger.info('the stream ended without evidence and is read again', fields)
   }
 }
 
-/** Only what says of itself that a retry can help: anything else may be a mistake of ours, and would repeat for ever. */
-function isPassing(error: unknown): boolean {
-  return error instanceof StreamError && error.retryable
+/** How far a window reaches: the service allows 30 minutes past now, or past a start that lies ahead. */
+function windowEnd(start: CommitTimestamp, nowMs: number): CommitTimestamp {
+  return timestampFromMs(Math.max(nowMs, timestampToMs(start)) + WINDOW_MS)
 }
 
 /** Three heartbeats without a sign of life. */
@@ -249,4 +247,5 @@ function firstStallLimitMs(heartbeatMs: number): number {
 }
 
 const MAX_STALL_MS = 300_000
+const WINDOW_MS = 120_000
 const STALLED = new Error('no sign of life')

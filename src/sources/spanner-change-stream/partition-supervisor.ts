@@ -9,6 +9,8 @@ import type { ChildPartitionsRecord } from '../../model/data-change-record.ts'
 import { type Partition, ROOT_TOKEN } from '../../model/partition.ts'
 import type { NewPartition, PartitionTable } from '../../stores/partition-store.ts'
 import { LivePartition } from './live-partition.ts'
+import { MoveInBarriers } from './move-in-barriers.ts'
+import type { InPlace } from './partition-reader.ts'
 
 export interface SupervisorContext {
   readonly table: PartitionTable
@@ -27,7 +29,7 @@ export interface SupervisorContext {
    * Resolves when the partition has ended, with evidence, and everything that it handed out is settled: with the user's
    * end if that is why, with null if the partition ended by itself.
    */
-  read(partition: LivePartition, signal: AbortSignal): Promise<CommitTimestamp | null>
+  read(partition: LivePartition, inPlace: InPlace, signal: AbortSignal): Promise<CommitTimestamp | null>
 }
 
 /**
@@ -36,13 +38,15 @@ export interface SupervisorContext {
  */
 export class PartitionSupervisor {
   readonly #context: SupervisorContext
+  /** Places for reading, given in the order of asking. */
   readonly #places: PQueue
   readonly #live = new Map<string, LivePartition>()
-  /** Tokens that have been given a place in the queue. */
-  readonly #started = new Set<string>()
+  /** Tokens of the partitions that are being read or wait for a place. */
+  readonly #started = new Map<string, Promise<void>>()
   readonly #stop = new AbortController()
   readonly #giveUp = new AbortController()
   readonly #ended = Promise.withResolvers<void>()
+  readonly barriers: MoveInBarriers
   #finishedCount = 0
   #finalWatermark: CommitTimestamp | undefined
   #standbyFor: string | undefined
@@ -51,6 +55,10 @@ export class PartitionSupervisor {
   constructor(context: SupervisorContext) {
     this.#context = context
     this.#places = new PQueue({ concurrency: context.maxPartitions })
+    this.barriers = new MoveInBarriers(this.#live, async (token) => {
+      const row = await this.#stored(() => this.#context.table.get(token))
+      return row?.state === 'FINISHED'
+    })
     // Whoever awaits run() hears of a failure; this keeps a failure before that from being an unhandled one.
     this.#ended.promise.catch(() => undefined)
   }
@@ -82,7 +90,7 @@ export class PartitionSupervisor {
       await this.#ended.promise
     } finally {
       this.drain(new Error('the run has ended'))
-      await this.#places.onIdle()
+      await Promise.all(this.#started.values())
     }
   }
 
@@ -115,6 +123,12 @@ export class PartitionSupervisor {
       const row = inserted.find((child) => child.token === token) ?? (await this.#stored(() => table.get(token)))
       if (row !== undefined && row.state !== 'FINISHED' && !this.#live.has(token)) await this.#adopt(row)
     }
+  }
+
+  /** When the announced children of a partition start: they wait for it, so they are not finished before it. */
+  childrenStart({ token }: LivePartition): CommitTimestamp | undefined {
+    for (const child of this.#live.values()) if (child.parentTokens.includes(token)) return child.start
+    return undefined
   }
 
   /** Looks whether tokens that a checkpoint could not write are really lost to another owner. */
@@ -196,18 +210,15 @@ export class PartitionSupervisor {
     if (waitingFor.size > 0 || this.#started.has(token) || this.#stop.signal.aborted) return
     // While its parents were looked up, it may have been started, read and finished.
     if (this.#live.get(token) !== partition) return
-    this.#started.add(token)
-    this.#warnOfWaiting()
-    void this.#places.add(() => this.#runPartition(partition)).catch((error: unknown) => this.stop(error))
+    this.#started.set(token, this.#runPartition(partition))
+    this.barriers.progressed()
   }
 
   async #runPartition(partition: LivePartition): Promise<void> {
     const { read, table } = this.#context
-    if (this.#stop.signal.aborted) return
     try {
       await this.#advance(partition, 'CREATED', 'SCHEDULED')
-      await this.#advance(partition, 'SCHEDULED', 'RUNNING')
-      const endedAt = await read(partition, this.#stop.signal)
+      const endedAt = await read(partition, (work) => this.#inPlace(partition, work), this.#stop.signal)
       partition.isFinishing = true
       const { checkpoint, ownership, token } = partition
       if (!(await this.#stored(() => table.finish(token, ownership, checkpoint, endedAt))))
@@ -222,12 +233,30 @@ export class PartitionSupervisor {
     }
   }
 
-  /** A partition keeps its place until it ends, which may be never: who waits for long must be known. */
+  /** Fair: whoever has read for a while goes to the end of the queue if others wait, and goes on from there. */
+  async #inPlace<R>(partition: LivePartition, work: (isTurnOver: () => boolean) => Promise<R>): Promise<R> {
+    const { clock } = this.#context
+    this.#warnOfWaiting()
+    return this.#places.add(async () => {
+      this.#stop.signal.throwIfAborted()
+      await this.#advance(partition, 'SCHEDULED', 'RUNNING')
+      let isLong = false
+      const turn = clock.after(TURN_MS, () => {
+        isLong = true
+      })
+      try {
+        return await work(() => isLong && this.#places.size > 0)
+      } finally {
+        turn.cancel()
+      }
+    })
+  }
+
   #warnOfWaiting(): void {
     const { maxPartitions, logger } = this.#context
     if (this.#hasWarned || this.#places.pending < maxPartitions) return
     this.#hasWarned = true
-    logger.warn('partitions wait for a place: raise maxPartitions', { maxPartitions })
+    logger.warn('more partitions than places: they are read in turns; raise maxPartitions', { maxPartitions })
   }
 
   #finished({ token }: LivePartition): void {
@@ -237,6 +266,7 @@ export class PartitionSupervisor {
     for (const partition of this.#live.values()) {
       if (partition.waitingFor.delete(token)) this.#startIfReady(partition)
     }
+    this.barriers.finished(token)
     if (this.#live.size === 0) this.#ended.resolve()
   }
 
@@ -275,3 +305,6 @@ export class PartitionSupervisor {
     }
   }
 }
+
+/** How long a partition keeps its place while others wait for one. */
+const TURN_MS = 5_000

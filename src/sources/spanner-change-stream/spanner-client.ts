@@ -6,6 +6,7 @@ import { ConfigError, SourceError } from '../../core/errors.ts'
 import { nearestName } from '../../core/options.ts'
 import { abortable } from '../../core/signals.ts'
 import type { ChangeStreamClient, PartitionQuery, QueryPart, StreamDescription } from '../../model/change-stream.ts'
+import type { ValueCaptureType } from '../../model/data-change-record.ts'
 import { decodeChangeRecord, type RecordLayout, recordLayout } from './decode-record.ts'
 import { grpcCode, openError, readError } from './grpc-errors.ts'
 import { type PartialResult, PartialResults, type WireValue } from './partial-results.ts'
@@ -51,7 +52,14 @@ export class SpannerChangeStreamClient implements ChangeStreamClient {
         signal,
       )
       const retention = options.find(([name, option]) => name === stream && option === 'retention_period')
-      return { retentionMs: parseRetention(retention?.[2]) }
+      const capture = options.find(([name, option]) => name === stream && option === 'value_capture_type')
+      return {
+        dialect: 'googlesql',
+        mode: 'immutable',
+        valueCaptureType: (capture?.[2] ?? 'OLD_AND_NEW_VALUES') as ValueCaptureType,
+        retentionMs: parseRetention(retention?.[2]),
+        tables: undefined,
+      }
     } catch (error) {
       if (signal.aborted) throw signal.reason
       if (error instanceof ConfigError) throw error

@@ -112,7 +112,7 @@ describe('ChangeStreamRun', () => {
 
       expect(overtaken(probe, stream), `seed ${seed}`).toEqual([])
       expect(probe.marks).toEqual(probe.marks.toSorted())
-      expect(probe.marks.length).toBeGreaterThan(5)
+      expect(probe.marks.length).toBeGreaterThan(3)
     }),
   )
 

@@ -333,6 +333,32 @@ describe('PartitionSupervisor', () => {
       await probe.run.close()
     }))
 
+  test('partitions that never end share the places in turns: none waits for ever, and nothing is lost or repeated', () =>
+    simulate(async (clock) => {
+      const busy = (token: string) => (turn: number) =>
+        Array.from({ length: 40 }, (_, i) => ({
+          afterMs: 500,
+          part: part(data(1000 * turn + i + 1, `${token}${turn}-${i}`, [token], token)),
+        }))
+      const turns = (token: string) => Array.from({ length: 9 }, (_, turn) => busy(token)(turn))
+      const stream = new ScriptedStream(clock, {
+        root: roots('a', 'b', 'c'),
+        a: turns('a'),
+        b: turns('b'),
+        c: turns('c'),
+      })
+      const probe = new Probe(clock, stream, { source: { maxPartitions: 1 } })
+      await probe.until(() => ['a', 'b', 'c'].every((token) => stream.queriesOf(token).length >= 3))
+      const order = stream.queries.map(({ of }) => of)
+      expect(order.slice(0, 10)).toEqual(['root', 'a', 'b', 'c', 'a', 'b', 'c', 'a', 'b', 'c'])
+      expect(stream.open).toBeLessThanOrEqual(1)
+      expect(new Set(probe.ids).size).toBe(probe.ids.length)
+      // Each turn goes on where the one before it stood.
+      const [first, second] = stream.queriesOf('a')
+      expect(second!.start > first!.start).toBe(true)
+      await probe.run.close()
+    }))
+
   test('P8: announced partitions hold the low watermark', () =>
     simulate(async (clock) => {
       const stream = new ScriptedStream(clock, {

@@ -38,13 +38,23 @@ export class ScriptedStream implements ChangeStreamClient {
   readonly #script: Script
   readonly #clock: Clock
 
-  constructor(clock: Clock, script: Script) {
+  readonly #description: Partial<StreamDescription>
+
+  constructor(clock: Clock, script: Script, description: Partial<StreamDescription> = {}) {
     this.#clock = clock
     this.#script = script
+    this.#description = description
   }
 
   describe(): Promise<StreamDescription> {
-    return Promise.resolve({ retentionMs: 86_400_000 })
+    return Promise.resolve({
+      dialect: 'googlesql',
+      mode: 'immutable',
+      valueCaptureType: 'OLD_AND_NEW_VALUES',
+      retentionMs: 86_400_000,
+      tables: undefined,
+      ...this.#description,
+    })
   }
 
   close(): Promise<void> {
@@ -134,6 +144,28 @@ export function children(nanos: number, of: Readonly<Record<string, readonly str
     kind: 'children',
     record: { startTimestamp: at(nanos), recordSequence: '00000001', children: list },
   }
+}
+
+/** New partitions of a stream with mutable key ranges. */
+export function start(nanos: number, ...tokens: string[]): ChangeStreamRecord {
+  return { kind: 'start', record: { startTimestamp: at(nanos), recordSequence: '00000000', tokens } }
+}
+
+export function endOf(token: string, nanos: number): ChangeStreamRecord {
+  return { kind: 'end', record: { endTimestamp: at(nanos), recordSequence: '00000009', token } }
+}
+
+export function moved(
+  nanos: number,
+  { from = [], to = [], sequence = '00000005' }: Partial<Record<'from' | 'to', string[]>> & { sequence?: string },
+): ChangeStreamRecord {
+  const record = { commitTimestamp: at(nanos), recordSequence: sequence, token: '', moveInFrom: from, moveOutTo: to }
+  return { kind: 'event', record }
+}
+
+/** The server's answer to a query that it ends with this status. */
+export function failed(status: string): { readonly error: SourceError } {
+  return { error: new SourceError(`reading failed with ${status}`, { status, partition: 'a' }) }
 }
 
 /** The answers to the first query: these partitions. */
