@@ -2,7 +2,8 @@
 import { defineConfig, type ViteUserConfig } from 'vitest/config'
 
 const config: ViteUserConfig = defineConfig({
-  ssr: { resolve: { conditions: ['@millrace/source', 'node', 'import', 'default'] } },
+  // Not 'import': these are given to Node as well, which would then load ES modules where CommonJS asks with require.
+  ssr: { resolve: { conditions: ['@millrace/source', 'node'] } },
   test: {
     include: ['test/**/*.test.ts'],
     typecheck: { enabled: false },

@@ -1,5 +1,6 @@
 /** The public surface of `millrace`. */
 
+export type { Check } from './core/check.ts'
 export { type Clock, systemClock, type Timer } from './core/clock.ts'
 export { type Failure, join, type Origin, SourceDelivery } from './core/delivery.ts'
 export {
@@ -40,6 +41,8 @@ export {
 export type { CommitTimestamp, Decision, Delivery, Logger, NackOptions, Sink } from './core/types.ts'
 export type { Change, ColumnType, DataChangeRecord, Gap, Mod, Row } from './model/data-change-record.ts'
 export { changeId } from './model/data-change-record.ts'
+export type { JsonValue } from './model/exact-json.ts'
+export type { TypedChange, TypedDataChangeRecord, TypedMod, TypedRow, TypedValue } from './model/typed-values.ts'
 export {
   ackAll,
   type DeliveriesOptions,

@@ -45,7 +45,8 @@ export async function run(nameOrPath: string, options: RunCommandOptions): Promi
   return await runLoaded(file, options.onHeld ? { ...pipeline, onHeld: options.onHeld } : pipeline, options)
 }
 
-async function findPipelineOrDemo(nameOrPath: string): Promise<PipelineFile> {
+/** By name or path; the built-in demo if there is no other of its name. */
+export async function findPipelineOrDemo(nameOrPath: string): Promise<PipelineFile> {
   try {
     return await findPipeline(nameOrPath, process.cwd())
   } catch (error) {

@@ -40,6 +40,13 @@ export class BoundedQueue<T> {
     return true
   }
 
+  /** Adds without waiting, in place of the last value if that is outdated by this one. */
+  offerInPlaceOf(isOutdated: (last: T) => boolean, value: T): boolean {
+    const last = this.#values.at(-1)
+    if (this.#state === 'open' && last !== undefined && isOutdated(last)) this.#values.pop()
+    return this.offer(value)
+  }
+
   /** Everything that is there, waiting for at least one value; undefined at the end. One reader at a time. */
   async takeAll(): Promise<T[] | undefined> {
     while (this.#values.length === 0 || typeof this.#state === 'object') {

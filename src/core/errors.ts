@@ -73,12 +73,15 @@ export class HistoryExpiredError extends SourceError {
   }
 }
 
-/** A user's callback threw; `cause` is what it threw. */
+/** A callback threw, or a value is not of the documented form; `cause` is what was thrown. */
 export class OperatorError extends StreamError {
   readonly operator: string
 
   constructor(operator: string, cause: unknown) {
-    super('OPERATOR_FAILED', `${operator}: the callback threw ${describeThrown(cause)}`, { cause })
+    // Errors about malformed records are ours: they name table and column, and never hold a value.
+    const malformed = cause instanceof SourceError && cause.code === 'SOURCE_MALFORMED' ? cause : undefined
+    const message = malformed?.message ?? `the callback threw ${describeThrown(cause)}`
+    super('OPERATOR_FAILED', `${operator}: ${message}`, { cause, ...(malformed?.hint && { hint: malformed.hint }) })
     this.operator = operator
   }
 }

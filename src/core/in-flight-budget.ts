@@ -50,6 +50,7 @@ export class InFlightBudget {
   /** @internal */
   closeAccount(account: BudgetAccount): void {
     if (!this.#accounts.delete(account)) return
+    account.isOpen = false
     this.#count -= account.count
     this.#bytes -= account.bytes
     for (const waiter of this.#waiters) if (waiter.account === account) waiter.refused(accountClosed())
@@ -59,7 +60,7 @@ export class InFlightBudget {
 
   /** @internal */
   tryTake(account: BudgetAccount, bytes: number): boolean {
-    if (!this.#accounts.has(account)) return false
+    if (!account.isOpen) return false
     // Whoever waits was first: nobody overtakes, except within an own reserve that is kept for just that, and with
     // nothing in flight: those who wait may wait for what this account has to bring.
     if (this.#waiters.size > 0 && account.count >= Math.max(1, this.#reserve)) return false
@@ -70,7 +71,7 @@ export class InFlightBudget {
   wait(account: BudgetAccount, bytes: number, signal: AbortSignal): Promise<void> {
     return new Promise((resolve, reject) => {
       if (signal.aborted) return reject(signal.reason)
-      if (!this.#accounts.has(account)) return reject(accountClosed())
+      if (!account.isOpen) return reject(accountClosed())
       const leave = (): void => {
         this.#waiters.delete(waiter)
         signal.removeEventListener('abort', giveUp)
@@ -95,7 +96,7 @@ export class InFlightBudget {
 
   /** @internal */
   give(account: BudgetAccount, bytes: number): void {
-    if (!this.#accounts.has(account)) return
+    if (!account.isOpen) return
     account.count--
     account.bytes -= bytes
     this.#count--
@@ -148,6 +149,7 @@ function accountClosed(): ClosedError {
 /** One partition's part of the budget. */
 export class BudgetAccount {
   readonly #budget: InFlightBudget
+  isOpen = true
   /** What this account has in flight. */
   count = 0
   bytes = 0

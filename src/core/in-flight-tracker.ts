@@ -154,7 +154,8 @@ export class InFlightTracker {
   #advanceTo(timestamp: CommitTimestamp, id: string | undefined): void {
     if (this.#watermark === undefined || timestamp > this.#watermark) {
       this.#watermark = timestamp
-      this.#boundaryIds = []
+      // Emptied, not made anew: it moves with nearly every settlement.
+      if (this.#boundaryIds.length > 0) this.#boundaryIds.length = 0
     }
     if (id !== undefined && timestamp === this.#watermark) this.#boundaryIds.push(id)
   }

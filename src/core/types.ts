@@ -1,4 +1,5 @@
 /** The words that every folder shares: a delivery, a sink, a logger. */
+import type { Check } from './check.ts'
 
 /**
  * A point in commit time: RFC 3339 in UTC with exactly nine fraction digits, such as
@@ -65,6 +66,8 @@ export interface Sink<T> {
    * @default 500
    */
   readonly maxBatchItems?: number
+  /** Looks whether the target could be written to, for `millrace preflight`. Writes nothing, leaves nothing behind. */
+  check?(signal: AbortSignal): Promise<Check[]>
 }
 
 /** What library code logs to. Fields are data for machines, the message is for people; never row content. */

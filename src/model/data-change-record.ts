@@ -139,17 +139,22 @@ export function rowKey(table: string, keys: Row): string {
 
 /** The row changes of a record, in order. */
 export function changesOf(record: DataChangeRecord): Change[] {
-  const op = OPS[record.modType]
-  return record.mods.map(({ keys, newValues, oldValues }, modIndex) => ({
+  return record.mods.map((_, modIndex) => changeAt(record, modIndex))
+}
+
+/** One row change of a record. */
+export function changeAt(record: DataChangeRecord, modIndex: number): Change {
+  const { keys, newValues, oldValues } = record.mods[modIndex]!
+  return {
     table: record.tableName,
-    op,
+    op: OPS[record.modType],
     keys,
     newValues,
     oldValues,
     commitTimestamp: record.commitTimestamp,
     modIndex,
     record,
-  }))
+  }
 }
 
 const OPS = { INSERT: 'insert', UPDATE: 'update', DELETE: 'delete' } as const

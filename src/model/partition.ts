@@ -29,3 +29,8 @@ export interface Partition {
 
 /** Stands for the first query, which has no token and returns the partitions to begin with. */
 export const ROOT_TOKEN = 'root'
+
+/** Whether a row was finished at a user's end that lies before the one of now. */
+export function isReopened({ state, endedAt }: Partition, end: CommitTimestamp | null): boolean {
+  return state === 'FINISHED' && endedAt !== null && (end === null || endedAt < end)
+}

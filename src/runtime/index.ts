@@ -2,6 +2,7 @@
 export { definePipeline, type Pipeline, type PipelineOptions } from './define-pipeline.ts'
 export { ackAll, type DeliveriesOptions, deliveries } from './deliveries.ts'
 export { findPipeline, loadPipeline, PIPELINES_FOLDER, type PipelineFile, pipelineFiles } from './load-pipeline.ts'
+export { preflight } from './preflight.ts'
 export {
   type RunningPipeline,
   type RunOptions,

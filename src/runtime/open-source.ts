@@ -2,7 +2,7 @@
 import { systemClock } from '../core/clock.ts'
 import { silentLogger } from '../core/types.ts'
 import { ownerName, type SourceRun } from '../sources/source.ts'
-import { sqlitePartitionStore } from '../stores/index.ts'
+import { type PartitionStore, sqlitePartitionStore } from '../stores/index.ts'
 import { type Pipeline, pipelineName } from './define-pipeline.ts'
 import type { RunOptions } from './run-pipeline.ts'
 
@@ -20,10 +20,10 @@ export function openSource<T>(
   const { source, policy, maxInFlight, maxInFlightBytes, checkpointIntervalMs } = pipeline
   const { settleTimeoutMs, onSettleTimeout, leaseMs, onHeld } = pipeline
   const name = pipelineName(pipeline.name ?? options.name ?? source.defaultName)
-  const ownStore = pipeline.store === undefined ? sqlitePartitionStore({ path: DEFAULT_STATE }) : undefined
+  const { store, close } = storeOf(pipeline)
   const run = source.open({
     pipeline: name,
-    store: pipeline.store ?? ownStore!,
+    store,
     limits: { maxInFlight, maxInFlightBytes },
     policy,
     checkpointIntervalMs,
@@ -36,7 +36,17 @@ export function openSource<T>(
     random: options.random ?? Math.random,
     logger: options.logger ?? silentLogger,
   })
-  return { name, run, closeStore: async () => await ownStore?.close() }
+  return { name, run, closeStore: close }
+}
+
+/** The pipeline's own store, which stays the user's, or the default one, which is closed by `close`. */
+export function storeOf({ store }: { readonly store: PartitionStore | undefined }): {
+  readonly store: PartitionStore
+  readonly close: () => Promise<void>
+} {
+  if (store !== undefined) return { store, close: () => Promise.resolve() }
+  const made = sqlitePartitionStore({ path: DEFAULT_STATE })
+  return { store: made, close: () => made.close() }
 }
 
 const DEFAULT_STATE = '.millrace/state.db'

@@ -22,6 +22,7 @@ export interface QueryServer {
   readonly dialect: Dialect
   readonly mode: PartitionMode
   readonly retentionMs: number
+  readonly tables: readonly string[] | undefined
   readonly valueCaptureType: ValueCaptureType
   readonly resumeTokenChance: number
   openQuery(query: PartitionQuery): ServerQuery
@@ -44,8 +45,8 @@ export class InProcessClient implements ChangeStreamClient {
   async describe(signal: AbortSignal): Promise<StreamDescription> {
     signal.throwIfAborted()
     if (this.#stream === this.#server.name) {
-      const { dialect, mode, retentionMs, valueCaptureType } = this.#server
-      return { dialect, mode, valueCaptureType, retentionMs, tables: undefined }
+      const { dialect, mode, retentionMs, valueCaptureType, tables } = this.#server
+      return { dialect, mode, valueCaptureType, retentionMs, tables }
     }
     throw new ConfigError(`client: there is no change stream ${this.#stream}`, {
       hint: `The simulated stream is called ${this.#server.name}.`,

@@ -20,8 +20,11 @@ export interface LedgerChange {
 }
 
 export interface LedgerTopologyEvent {
-  readonly kind: 'create' | 'split' | 'move' | 'merge' | 'moveRange' | 'swapRanges'
-  /** The parents end and the children start here; with mutable key ranges, keys move from the ones to the others. */
+  readonly kind: 'create' | 'split' | 'move' | 'merge' | 'moveRange' | 'rotateRanges'
+  /**
+   * The parents end and the children start here; with mutable key ranges, keys move from the ones to the others. Where
+   * ranges rotate, each parent gives to the child in the same place.
+   */
   readonly timestamp: CommitTimestamp
   readonly parents: readonly string[]
   readonly children: readonly string[]

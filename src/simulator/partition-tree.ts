@@ -83,10 +83,11 @@ export class PartitionTree {
     return this.#segments[low]!.node
   }
 
-  /** The partitions that were live at a time: a partition is live at its start and no longer at its end. */
-  liveAt(timestamp: CommitTimestamp): TreeNode[] {
+  /** The partitions that were live at a time: a partition is live at its start, and at its end if data may be there. */
+  liveAt(timestamp: CommitTimestamp, includesEnd: boolean): TreeNode[] {
+    const isBefore = (end: CommitTimestamp): boolean => timestamp < end || (includesEnd && timestamp === end)
     return this.all
-      .filter((node) => node.start <= timestamp && (node.end === null || timestamp < node.end))
+      .filter((node) => node.start <= timestamp && (node.end === null || isBefore(node.end)))
       .sort((a, b) => a.range.lo - b.range.lo)
   }
 

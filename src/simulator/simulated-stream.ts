@@ -29,6 +29,11 @@ export interface SimulatedStreamOptions {
   readonly mode?: PartitionMode
   /** @default 'ShopChanges' */
   readonly stream?: string
+  /**
+   * Names of the tables that it watches; what is written to others is not captured.
+   * @default the whole database
+   */
+  readonly tables?: readonly string[]
   /** @default 2 */
   readonly initialPartitions?: number
   /** @default now */
@@ -81,6 +86,8 @@ export class SimulatedStream {
   readonly clock: Clock
   readonly createdAt: CommitTimestamp
   readonly retentionMs: number
+  /** Undefined if it watches the whole database. */
+  readonly tables: readonly string[] | undefined
   readonly resumeTokenChance: number
 
   readonly #random: SeededRandom
@@ -106,6 +113,7 @@ export class SimulatedStream {
     this.clock = clock
     this.createdAt = options.createdAt ?? timestampFromMs(clock.now())
     this.retentionMs = durationMs(owner, 'retentionMs', retentionMs)
+    this.tables = options.tables
     this.resumeTokenChance = resumeTokenChance
     this.#random = new SeededRandom(seed)
     this.#latencyMs = latencyMs
@@ -117,6 +125,7 @@ export class SimulatedStream {
       clock,
       mode: this.mode,
       random: this.#random,
+      tables: this.tables,
       initialPartitions: positiveInteger(owner, 'initialPartitions', initialPartitions),
       createdAt: this.createdAt,
       retentionMs,
@@ -195,7 +204,12 @@ export class SimulatedStream {
 
   /** Mutable key ranges only: two partitions exchange parts of what they have, at one time. */
   swapRanges(tokenA: string, tokenB: string): void {
-    this.#history.swapRanges(tokenA, tokenB)
+    this.#history.rotateRanges([tokenA, tokenB])
+  }
+
+  /** Mutable key ranges only: each of several partitions gives a part of what it has to the next, all at one time. */
+  rotateRanges(tokens: readonly string[]): void {
+    this.#history.rotateRanges(tokens)
   }
 
   /** By key range. */

@@ -101,9 +101,9 @@ export class SpannerService {
 
   #parse(request: SqlRequest): Statement {
     this.#session(request.session)
-    const { name: stream, dialect, mode, retentionMs, valueCaptureType, clock } = this.#stream
+    const { name: stream, dialect, mode, retentionMs, valueCaptureType, tables, clock } = this.#stream
     const nowMs = clock.now()
-    const facts = { stream, dialect, mode, retentionMs, valueCaptureType, nowMs }
+    const facts = { stream, dialect, mode, retentionMs, valueCaptureType, tables, nowMs }
     return parseStatement(request.sql, parametersOf(request), facts)
   }
 
@@ -115,7 +115,8 @@ export class SpannerService {
       return
     }
     if (statement.functionName !== this.#encoding.functionName(this.#stream.name)) {
-      throw new QueryStatusError('INVALID_ARGUMENT', `Table-valued function not found: ${statement.functionName}`)
+      const status = this.#stream.dialect === 'googlesql' ? 'INVALID_ARGUMENT' : 'NOT_FOUND'
+      throw new QueryStatusError(status, `Table-valued function not found: ${statement.functionName}`)
     }
     assertStrongSingleUse(call.request)
     await this.#read(call, statement)
@@ -146,6 +147,8 @@ export class SpannerService {
       for (let part = await query.next(); part !== undefined; part = await query.next()) {
         if (!(await this.#sendPart(part, query, token ?? '', send))) return
       }
+      // Also a query without rows says of which form they would be.
+      if (metadata !== undefined && !call.cancelled) call.write(encodeMessage({ metadata }))
     } finally {
       call.off('cancelled', cancel)
       query.cancel()

@@ -35,6 +35,8 @@ export interface SchemaFacts {
   readonly nowMs: number
   readonly retentionMs: number
   readonly valueCaptureType: string
+  /** Undefined if the stream watches the whole database. */
+  readonly tables: readonly string[] | undefined
 }
 
 type Parameters = ReadonlyMap<string, Parameter>
@@ -44,7 +46,7 @@ type Table = { readonly columns: readonly string[]; readonly rows: readonly (rea
 export function parseStatement(sql: string, parameters: Parameters, facts: SchemaFacts): Statement {
   const text = sql.trim().replace(/;$/, '')
   const read = (facts.dialect === 'googlesql' ? READ : READ_POSTGRESQL).exec(text)
-  if (read !== null) return readStatement(read[1]!, read[2]!, parameters)
+  if (read !== null) return readStatement(read[1]!, read[2]!, parameters, facts.dialect)
   if (/^SELECT\s+CURRENT_TIMESTAMP(?:\(\))?$/i.test(text)) {
     const now = timestampFromMs(facts.nowMs)
     return { kind: 'rows', columns: [{ name: '', type: { code: 'TIMESTAMP' } }], rows: [[now]] }
@@ -63,10 +65,10 @@ export function parseStatement(sql: string, parameters: Parameters, facts: Schem
   if (select === null || table === undefined) {
     throw new QueryStatusError('UNIMPLEMENTED', `The simulator does not understand this statement: ${text}`)
   }
-  return selectStatement(select[1]!, table, select[3], parameters)
+  return selectStatement(select[1]!, table, select[3], parameters, facts.dialect)
 }
 
-function readStatement(functionName: string, list: string, parameters: Parameters): Statement {
+function readStatement(functionName: string, list: string, parameters: Parameters, dialect: Dialect): Statement {
   const given = new Map<string, string>()
   const parts = splitAtCommas(list)
   for (const [index, part] of parts.entries()) {
@@ -80,7 +82,7 @@ function readStatement(functionName: string, list: string, parameters: Parameter
   const argument = (name: string, type: string): string | null => {
     const expression = given.get(name)
     if (expression === undefined) throw new QueryStatusError('INVALID_ARGUMENT', `${functionName}: ${name} is missing`)
-    return evaluate(expression, name, type, parameters)
+    return evaluate(expression, name, type, parameters, dialect)
   }
   const start = argument('start_timestamp', 'TIMESTAMP')
   const end = argument('end_timestamp', 'TIMESTAMP')
@@ -88,7 +90,7 @@ function readStatement(functionName: string, list: string, parameters: Parameter
   const heartbeat = argument('heartbeat_milliseconds', 'INT64')
   if (start === null) throw new QueryStatusError('INVALID_ARGUMENT', 'start_timestamp must not be NULL')
   if (heartbeat === null) throw new QueryStatusError('INVALID_ARGUMENT', 'heartbeat_milliseconds must not be NULL')
-  if (given.has('read_options') && evaluate(given.get('read_options')!, 'read_options', 'ARRAY', parameters) !== null) {
+  if (!isNull(given.get('read_options') ?? 'NULL', parameters)) {
     throw new QueryStatusError('UNIMPLEMENTED', 'read_options must be NULL')
   }
   return {
@@ -101,18 +103,32 @@ function readStatement(functionName: string, list: string, parameters: Parameter
   }
 }
 
+function isNull(expression: string, parameters: Parameters): boolean {
+  const name = parameterName(expression.trim())
+  return /^NULL$/i.test(expression.trim()) || (name !== undefined && parameters.get(name)?.value === null)
+}
+
 /** A literal or a parameter, of the type that the argument needs: there are no implicit casts. */
-function evaluate(expression: string, argument: string, type: string, parameters: Parameters): string | null {
+function evaluate(
+  expression: string,
+  argument: string,
+  type: string,
+  parameters: Parameters,
+  dialect: Dialect,
+): string | null {
   const text = expression.trim()
   if (/^NULL$/i.test(text)) return null
-  const name = /^@(\w+)$/.exec(text)?.[1] ?? postgresParameter(text)
+  const name = parameterName(text)
   if (name !== undefined) {
     const parameter = parameters.get(name)
     if (parameter === undefined)
       throw new QueryStatusError('INVALID_ARGUMENT', `No parameter found for binding: ${name}`)
     if (parameter.type !== type) {
       const bound = parameter.type ?? 'without a type'
-      throw new QueryStatusError('INVALID_ARGUMENT', `${argument} needs a ${type}, but @${name} is bound ${bound}`)
+      // PostgreSQL looks for another function of that name, which takes such arguments.
+      const isOther = dialect === 'postgresql' && parameter.type !== undefined
+      const status = isOther ? 'NOT_FOUND' : 'INVALID_ARGUMENT'
+      throw new QueryStatusError(status, `${argument} needs a ${type}, but @${name} is bound ${bound}`)
     }
     const { value } = parameter
     if (value !== null && typeof value !== 'string') {
@@ -121,15 +137,19 @@ function evaluate(expression: string, argument: string, type: string, parameters
     return value
   }
   const literal = /^(TIMESTAMP\s*)?(?:'([^']*)'|"([^"]*)")$/i.exec(text)
-  if (literal !== null && (literal[1] !== undefined) === (type === 'TIMESTAMP')) return literal[2] ?? literal[3] ?? ''
+  const isTyped = literal?.[1] !== undefined
+  // A plain text of PostgreSQL takes the type that is asked for.
+  if (literal && (isTyped === (type === 'TIMESTAMP') || (dialect === 'postgresql' && !isTyped))) {
+    return literal[2] ?? literal[3] ?? ''
+  }
   if (type === 'INT64' && /^-?\d+$/.test(text)) return text
   throw new QueryStatusError('INVALID_ARGUMENT', `${argument} must be a literal or a parameter of type ${type}`)
 }
 
-/** `$2` is bound by the name `p2`. */
-function postgresParameter(text: string): string | undefined {
+/** `@name`, or `$2`, which is bound by the name `p2`. */
+function parameterName(text: string): string | undefined {
   const number = /^\$(\d+)$/.exec(text)?.[1]
-  return number && `p${number}`
+  return number === undefined ? /^@(\w+)$/.exec(text)?.[1] : `p${number}`
 }
 
 function readTimestamp(text: string): CommitTimestamp {
@@ -140,9 +160,15 @@ function readTimestamp(text: string): CommitTimestamp {
   }
 }
 
-function selectStatement(list: string, table: Table, where: string | undefined, parameters: Parameters): Statement {
+function selectStatement(
+  list: string,
+  table: Table,
+  where: string | undefined,
+  parameters: Parameters,
+  dialect: Dialect,
+): Statement {
   const columnIndex = (name: string): number => {
-    const index = table.columns.indexOf(name.replaceAll('`', '').trim().toUpperCase())
+    const index = table.columns.indexOf(name.replaceAll(/[`"]/g, '').trim().toUpperCase())
     if (index === -1) throw new QueryStatusError('INVALID_ARGUMENT', `Unrecognized name: ${name.trim()}`)
     return index
   }
@@ -150,7 +176,7 @@ function selectStatement(list: string, table: Table, where: string | undefined, 
   const filters = (where === undefined ? [] : where.split(/\s+AND\s+/i)).map((condition) => {
     const match = /^\s*([\w`]+)\s*=\s*([\s\S]+)$/.exec(condition)
     if (match === null) throw new QueryStatusError('UNIMPLEMENTED', `The simulator does not understand: ${condition}`)
-    return { index: columnIndex(match[1]!), value: evaluate(match[2]!, match[1]!, 'STRING', parameters) }
+    return { index: columnIndex(match[1]!), value: evaluate(match[2]!, match[1]!, 'STRING', parameters, dialect) }
   })
   const rows = table.rows.filter((row) => filters.every(({ index, value }) => row[index] === value))
   return {
@@ -164,14 +190,21 @@ function selectStatement(list: string, table: Table, where: string | undefined, 
 }
 
 function informationSchema(facts: SchemaFacts): ReadonlyMap<string, Table> {
-  const { stream, dialect, mode, retentionMs, valueCaptureType } = facts
+  const { stream, dialect, mode, retentionMs, valueCaptureType, tables } = facts
   const streamColumns = ['CHANGE_STREAM_CATALOG', 'CHANGE_STREAM_SCHEMA', 'CHANGE_STREAM_NAME']
   const isPostgres = dialect === 'postgresql'
   const schema = isPostgres ? 'public' : ''
+  const isAll = isPostgres ? (tables === undefined ? 'YES' : 'NO') : tables === undefined
   const optionColumns = ['OPTION_NAME', 'OPTION_TYPE', 'OPTION_VALUE']
   return new Map([
-    ['change_streams', { columns: [...streamColumns, 'ALL'], rows: [['', schema, stream, isPostgres ? 'YES' : true]] }],
-    ['change_stream_tables', { columns: [...streamColumns, 'TABLE_NAME'], rows: [] }],
+    ['change_streams', { columns: [...streamColumns, 'ALL'], rows: [['', schema, stream, isAll]] }],
+    [
+      'change_stream_tables',
+      {
+        columns: [...streamColumns, 'TABLE_NAME'],
+        rows: (tables ?? []).map((table) => ['', schema, stream, table]),
+      },
+    ],
     [
       'change_stream_options',
       {
@@ -207,6 +240,6 @@ function splitAtCommas(list: string): string[] {
 }
 
 const ARGUMENTS = ['start_timestamp', 'end_timestamp', 'partition_token', 'heartbeat_milliseconds', 'read_options']
-const READ = /^SELECT\s+ChangeRecord\s+FROM\s+`?(READ_\w+)`?\s*\(([^()]*)\)$/i
-const READ_POSTGRESQL = /^SELECT\s+\*\s+FROM\s+"?spanner"?\."?(read_\w+)"?\s*\(([^()]*)\)$/i
+const READ = /^SELECT\s+(?:ChangeRecord|\*)\s+FROM\s+`?(READ_\w+)`?\s*\(([^()]*)\)$/i
+const READ_POSTGRESQL = /^SELECT\s+(?:\*|"?read_\w+"?)\s+FROM\s+"?spanner"?\."?(read_\w+)"?\s*\(([^()]*)\)$/i
 const SELECT = /^SELECT\s+([\s\S]+?)\s+FROM\s+information_schema\.(\w+)(?:\s+WHERE\s+([\s\S]+))?$/i

@@ -15,7 +15,7 @@ import { CommitClock, timestampFromMicros, timestampToMicros } from './commit-cl
 import { LedgerBook, type LedgerTopologyEvent } from './ledger.ts'
 import { type LogEntry, PartitionLog } from './partition-log.ts'
 import { PartitionTree, type TreeNode } from './partition-tree.ts'
-import { RangeMoves, startEntries } from './range-moves.ts'
+import { type MoveTime, RangeMoves, startEntries } from './range-moves.ts'
 import type { SeededRandom } from './seeded-random.ts'
 import { type RowWrite, TableRows } from './table-rows.ts'
 import { type PlacedWrite, recordSequence, type TransactionOptions, transactionRecords } from './transaction-records.ts'
@@ -39,6 +39,7 @@ export interface HistoryOptions {
   readonly clock: Clock
   readonly mode: PartitionMode
   readonly random: SeededRandom
+  readonly tables: readonly string[] | undefined
   readonly initialPartitions: number
   readonly createdAt: CommitTimestamp
   readonly retentionMs: number
@@ -57,6 +58,8 @@ export class StreamHistory {
   readonly #random: SeededRandom
   readonly #moves: RangeMoves
   #lastCommitMicros = -1
+  /** Records at that time so far: with mutable key ranges their numbers go on across transactions. */
+  #recordsAtLastCommit = 0
   #keysAtLastCommit = new Set<string>()
   #forgottenBefore: CommitTimestamp
 
@@ -89,14 +92,19 @@ export class StreamHistory {
     if (tie === true && !isTie) {
       throw new ConfigError('SimulatedStream: this commit cannot share the timestamp of the one before it')
     }
-    const placed = this.rows.apply(writes).map((write) => ({ write, partition: this.tree.holderOf(write.key) }))
+    const watched = this.rows.apply(writes).filter(({ table }) => this.#options.tables?.includes(table) ?? true)
+    const placed = watched.map((write) => ({ write, partition: this.tree.holderOf(write.key) }))
     const micros = isTie ? this.#lastCommitMicros : this.#nextMicros()
-    if (!isTie) this.#keysAtLastCommit.clear()
+    if (!isTie) {
+      this.#keysAtLastCommit.clear()
+      this.#recordsAtLastCommit = 0
+    }
     for (const key of keys) this.#keysAtLastCommit.add(key)
     this.#lastCommitMicros = micros
     this.time.closeBefore(micros)
     const commitTimestamp = timestampFromMicros(micros)
-    this.#record(placed, { commitTimestamp, serverTransactionId, tag, isSystem })
+    const firstSequence = this.#options.mode === 'mutable' ? this.#recordsAtLastCommit : 0
+    this.#record(placed, { commitTimestamp, serverTransactionId, tag, isSystem, firstSequence })
     this.#forgetOldHistory()
     return commitTimestamp
   }
@@ -126,20 +134,25 @@ export class StreamHistory {
     this.#moves.moveRange(from, to)
   }
 
-  swapRanges(tokenA: string, tokenB: string): void {
-    this.#moves.swapRanges(tokenA, tokenB)
+  rotateRanges(tokens: readonly string[]): void {
+    this.#moves.rotateRanges(tokens)
   }
 
   /** What the first query of a stream returns: the partitions that were live at its start, as if without parents. */
   rootLog(start: CommitTimestamp): PartitionLog {
     const log = new PartitionLog()
     if (this.#options.mode === 'mutable') {
-      const tokens = this.tree.liveAt(start).map(({ token }) => token)
-      const entries = startEntries(tokens, start, this.#options.random.fork(`first query ${start}`), 0)
+      const tokens = this.tree.liveAt(start, true).map(({ token }) => token)
+      const entries = startEntries(
+        tokens,
+        { at: start, sequence: 0 },
+        this.#options.random.fork(`first query ${start}`),
+        0,
+      )
       log.insert(0, entries)
       return log
     }
-    const children = this.tree.liveAt(start).map(({ token }) => ({ token, parentTokens: [] }))
+    const children = this.tree.liveAt(start, false).map(({ token }) => ({ token, parentTokens: [] }))
     // A continuation by resume token must find the same records again, so chance depends on the start only.
     const records = childRecords(children, start, this.#options.random.fork(`first query ${start}`))
     log.insert(0, childEntries(records, 0))
@@ -164,7 +177,7 @@ export class StreamHistory {
     const timestamp = timestampFromMicros(last)
     for (const key of keys) {
       if (this.#keysAtLastCommit.has(key)) return false
-      if (this.tree.holderOf(key).log.placeFor(timestamp, serverTransactionId) === undefined) return false
+      if (this.#placeIn(this.tree.holderOf(key).log, timestamp, serverTransactionId) === undefined) return false
     }
     return true
   }
@@ -175,6 +188,7 @@ export class StreamHistory {
     const entriesOf = new Map<TreeNode, LogEntry[]>()
     this.ledger.transactions++
     for (const { partition, writes, record } of transactionRecords(placed, options)) {
+      this.#recordsAtLastCommit++
       const entries = entriesOf.get(partition) ?? []
       entriesOf.set(partition, entries)
       const entry = { kind: 'data', record, bytes: bytesOf(record) } as const
@@ -187,8 +201,13 @@ export class StreamHistory {
       }
     }
     for (const [{ log }, entries] of entriesOf) {
-      log.insert(log.placeFor(commitTimestamp, serverTransactionId)!, entries)
+      log.insert(this.#placeIn(log, commitTimestamp, serverTransactionId)!, entries)
     }
+  }
+
+  /** At one time, records are in the order of their transactions; with mutable key ranges, of their numbers. */
+  #placeIn(log: PartitionLog, timestamp: CommitTimestamp, serverTransactionId: string): number | undefined {
+    return this.#options.mode === 'mutable' ? log.end : log.placeFor(timestamp, serverTransactionId)
   }
 
   /** Later than all commits so far; what is committed from now on is at this time or later. */
@@ -198,11 +217,13 @@ export class StreamHistory {
     return timestampFromMicros(micros)
   }
 
-  /** As above, and what is committed from now on is later: each record of a partition has a time and a sequence. */
-  #moveTime(): CommitTimestamp {
-    const micros = this.#nextMicros()
+  /** As above, or the time of the last commit if that is still open; what is committed from now on is later. */
+  #moveTime(): MoveTime {
+    const last = this.#lastCommitMicros
+    const isShared = last >= this.time.lowestMicros && this.#random.chance(this.#options.tieChance)
+    const micros = isShared ? last : this.#nextMicros()
     this.time.closeBefore(micros + 1)
-    return timestampFromMicros(micros)
+    return { at: timestampFromMicros(micros), sequence: isShared ? this.#recordsAtLastCommit : 0 }
   }
 
   #announce(

@@ -51,6 +51,18 @@ interface Table {
   readonly columnTypesOf: Map<string, readonly ColumnType[]>
 }
 
+/** What a transaction does to one row. */
+interface RowChange {
+  readonly key: string
+  readonly keys: Row
+  readonly table: Table
+  readonly before: Row | undefined
+  after: Row | undefined
+  readonly modified: Set<ColumnType>
+  /** Whether the row as it is afterwards was inserted by this transaction. */
+  isNew: boolean
+}
+
 /** Current rows of all tables. */
 export class TableRows {
   valueCaptureType: ValueCaptureType
@@ -92,18 +104,21 @@ export class TableRows {
     return rowKey(table.name, pickColumns(table.keyColumns, keys))
   }
 
-  /** Applies all writes of a transaction, or none of them if one is impossible. */
+  /**
+   * Applies all writes of a transaction, or none of them if one is impossible. What is captured is the net effect on
+   * each row, in the order in which rows were first written.
+   */
   apply(writes: readonly RowWrite[]): CapturedWrite[] {
-    const changed = new Map<string, Row | undefined>()
-    const captured = writes.map((write, index) => this.#capture(write, `writes[${index}]`, changed))
-    for (const [key, row] of changed) {
-      if (row === undefined) this.#rows.delete(key)
-      else this.#rows.set(key, row)
+    const changes = new Map<string, RowChange>()
+    for (const [index, write] of writes.entries()) this.#note(write, `writes[${index}]`, changes)
+    for (const [key, { after }] of changes) {
+      if (after === undefined) this.#rows.delete(key)
+      else this.#rows.set(key, after)
     }
-    return captured
+    return [...changes.values()].flatMap((change) => this.#captured(change) ?? [])
   }
 
-  #capture(write: RowWrite, owner: string, changed: Map<string, Row | undefined>): CapturedWrite {
+  #note(write: RowWrite, owner: string, changes: Map<string, RowChange>): void {
     const table = this.#table(write.table, owner)
     assertColumns(owner, table.name, 'keys', write.keys, table.keyColumns)
     const keys = pickColumns(table.keyColumns, write.keys)
@@ -113,45 +128,46 @@ export class TableRows {
     const given = write.values ?? NO_VALUES
     assertColumns(owner, table.name, 'values', given, table.valueColumns)
     const key = rowKey(table.name, keys)
-    const before = changed.has(key) ? changed.get(key) : this.#rows.get(key)
+    const row = this.#rows.get(key)
+    const change = changes.get(key) ?? { key, keys, table, before: row, after: row, modified: new Set(), isNew: false }
+    changes.set(key, change)
+    const { after } = change
     if (write.op === 'insert') {
-      if (before !== undefined) throw refuse(owner, `inserts a row into ${table.name} that exists already`)
-      const after = pickColumns(table.valueColumns, given, null)
-      changed.set(key, after)
-      return this.#captured(table, key, 'INSERT', keys, after, NO_VALUES, table.columnTypes)
+      if (after !== undefined) throw refuse(owner, `inserts a row into ${table.name} that exists already`)
+      change.after = pickColumns(table.valueColumns, given, null)
+      change.isNew = true
+      return
     }
-    if (before === undefined) throw refuse(owner, `${write.op}s a row of ${table.name} that does not exist`)
+    if (after === undefined) throw refuse(owner, `${write.op}s a row of ${table.name} that does not exist`)
     if (write.op === 'delete') {
       if (Object.keys(given).length > 0) throw refuse(owner, `deletes a row of ${table.name} and gives it values`)
-      changed.set(key, undefined)
-      return this.#captured(table, key, 'DELETE', keys, NO_VALUES, this.#capturesOld ? before : NO_VALUES)
+      change.after = undefined
+      return
     }
     const modified = table.valueColumns.filter((column) => Object.hasOwn(given, column.name))
     if (modified.length === 0) throw refuse(owner, `updates no column of ${table.name}`)
-    const after = pickColumns(table.valueColumns, given, before)
-    changed.set(key, after)
-    return this.#captured(
-      table,
-      key,
-      'UPDATE',
-      keys,
-      this.#capturesWholeRow ? after : pickColumns(modified, after),
-      this.#capturesOld ? pickColumns(modified, before) : NO_VALUES,
-      this.#capturesWholeRow ? table.columnTypes : columnTypesFor(table, modified),
-    )
+    for (const column of modified) change.modified.add(column)
+    change.after = pickColumns(table.valueColumns, given, after)
   }
 
-  #captured(
-    table: Table,
-    key: string,
-    modType: ModType,
-    keys: Row,
-    newValues: Row,
-    oldValues: Row,
-    columnTypes: readonly ColumnType[] = table.columnTypes,
-  ): CapturedWrite {
-    const valueCaptureType = this.valueCaptureType
-    return { key, table: table.name, modType, mod: { keys, newValues, oldValues }, columnTypes, valueCaptureType }
+  /** Undefined for a row that was neither there before nor is after. */
+  #captured({ key, keys, table, before, after, modified, isNew }: RowChange): CapturedWrite | undefined {
+    const capture = (
+      modType: ModType,
+      newValues: Row,
+      oldValues: Row,
+      columnTypes = table.columnTypes,
+    ): CapturedWrite => {
+      const mod = { keys, newValues, oldValues: this.#capturesOld ? oldValues : NO_VALUES }
+      return { key, table: table.name, modType, mod, columnTypes, valueCaptureType: this.valueCaptureType }
+    }
+    if (after === undefined) return before && capture('DELETE', NO_VALUES, before)
+    // A row that was deleted and inserted again is an insert.
+    if (isNew) return capture('INSERT', after, NO_VALUES)
+    const columns = table.valueColumns.filter((column) => modified.has(column))
+    const oldValues = pickColumns(columns, before!)
+    if (this.#capturesWholeRow) return capture('UPDATE', after, oldValues)
+    return capture('UPDATE', pickColumns(columns, after), oldValues, columnTypesFor(table, columns))
   }
 
   get #capturesOld(): boolean {

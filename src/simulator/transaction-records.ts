@@ -9,6 +9,8 @@ export interface TransactionOptions {
   readonly serverTransactionId: string
   readonly tag: string
   readonly isSystem: boolean
+  /** Number of the first record. */
+  readonly firstSequence: number
 }
 
 /** A write and the live partition that holds its key. */
@@ -32,7 +34,7 @@ export interface TransactionRecord {
 /** In the order of the record sequence, which is the order of each record's first write. */
 export function transactionRecords(
   placed: readonly PlacedWrite[],
-  { commitTimestamp, serverTransactionId, tag, isSystem }: TransactionOptions,
+  { commitTimestamp, serverTransactionId, tag, isSystem, firstSequence }: TransactionOptions,
 ): TransactionRecord[] {
   const groups: Group[] = []
   const newest = new Map<TreeNode, Group>()
@@ -52,7 +54,7 @@ export function transactionRecords(
     const record: DataChangeRecord = {
       partitionToken: partition.token,
       commitTimestamp,
-      recordSequence: recordSequence(index),
+      recordSequence: recordSequence(firstSequence + index),
       serverTransactionId,
       isLastRecordInTransactionInPartition: newest.get(partition) === group,
       tableName: table,

@@ -1,4 +1,5 @@
 /** Prints items, one line each, to the standard output or another stream. */
+import type { Check } from '../core/check.ts'
 import { ClosedError, describeThrown, SinkError } from '../core/errors.ts'
 import { callback, knownKeys } from '../core/options.ts'
 import type { Sink } from '../core/types.ts'
@@ -53,6 +54,10 @@ class ConsoleSink<T> implements Sink<T> {
     this.#isClosed = true
     // A broken stream may report its error once more, later.
     if (!this.#isBroken) this.#stream.off('error', this.#ignore)
+  }
+
+  async check(): Promise<Check[]> {
+    return [{ name: 'sink', status: 'ok', message: `${OWNER}: needs nothing` }]
   }
 
   #print(chunk: string, signal: AbortSignal): Promise<void> {

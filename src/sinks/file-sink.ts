@@ -1,7 +1,9 @@
 /** Appends items to a file, one line of JSON each; what resolved is on the disk, and no crash leaves half a line. */
 import { type FileHandle, mkdir, open } from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
+import { type Check, failedCheck } from '../core/check.ts'
 import { ClosedError, ConfigError, describeThrown, SinkError } from '../core/errors.ts'
+import { fileAccess } from '../core/file-access.ts'
 import { knownKeys, nonEmptyString } from '../core/options.ts'
 import type { Sink } from '../core/types.ts'
 
@@ -93,6 +95,15 @@ class FileSink<T> implements Sink<T> {
   close(): Promise<void> {
     this.#closing ??= this.#lastWrite.then(() => this.#closeNow())
     return this.#closing
+  }
+
+  async check(): Promise<Check[]> {
+    try {
+      const message = (await fileAccess(this.#file)) === 'exists' ? 'is appended to' : 'is made at the first write'
+      return [{ name: 'sink', status: 'ok', message: `${OWNER}: ${this.#path} ${message}` }]
+    } catch (error) {
+      return [failedCheck('sink', this.#failure('write', error))]
+    }
   }
 
   async #writeNow(items: readonly T[], signal: AbortSignal): Promise<void> {

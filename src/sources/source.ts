@@ -1,6 +1,7 @@
 /** What a source is: a stream that can be opened by a run with its store, budget, policy and clock. */
 import { randomBytes } from 'node:crypto'
 import { hostname } from 'node:os'
+import type { Check } from '../core/check.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { type ErrorPolicy, errorPolicy } from '../core/error-policy.ts'
 import type { BudgetLimits } from '../core/in-flight-budget.ts'
@@ -57,6 +58,7 @@ export interface SourceStatus {
   readonly gaps: number
   /** Partitions that are not finished. */
   readonly partitions: readonly PartitionStatus[]
+  /** Those that this run has finished. */
   readonly finishedPartitions: number
   /** Queries that were cut, failed or ended without evidence, and were read again. */
   readonly rereads: number
@@ -78,6 +80,17 @@ export interface SourceRun<T> {
   status(): SourceStatus
 }
 
+/** What a look before a run can tell a source. */
+export interface CheckContext {
+  /** Up to where everything is settled by earlier runs; undefined if there is no progress, or none can be read. */
+  lowWatermark(): Promise<CommitTimestamp | undefined>
+  /** Whether earlier runs have read everything up to `end`, so that there is nothing left to do. */
+  isDone(end: CommitTimestamp | undefined): Promise<boolean>
+}
+
+/** Looks whether the source can be read, one thing after the other. Writes nothing, and never throws. */
+export type SourceChecks = (signal: AbortSignal, context: CheckContext) => AsyncIterable<Check>
+
 /**
  * A stream of deliveries that a run opens. It can also be iterated on its own, like any stream: then it keeps its
  * progress nowhere and starts at its beginning each time.
@@ -86,8 +99,15 @@ export class Source<T> extends Stage<T> {
   /** The pipeline's name if the user gives none. */
   readonly defaultName: string
   readonly open: (context: SourceContext) => SourceRun<T>
+  /** Undefined if there is nothing to look at. */
+  readonly checks: SourceChecks | undefined
 
-  constructor(defaultName: string, open: (context: SourceContext) => SourceRun<T>, alone: () => SourceContext) {
+  constructor(
+    defaultName: string,
+    open: (context: SourceContext) => SourceRun<T>,
+    alone: () => SourceContext,
+    checks?: SourceChecks,
+  ) {
     super(async function* (signal) {
       const run = open(alone())
       try {
@@ -98,6 +118,7 @@ export class Source<T> extends Stage<T> {
     })
     this.defaultName = defaultName
     this.open = open
+    this.checks = checks
   }
 }
 

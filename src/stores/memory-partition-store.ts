@@ -4,6 +4,7 @@ import type { Checkpoint } from '../core/in-flight-tracker.ts'
 import { knownKeys } from '../core/options.ts'
 import type { CommitTimestamp } from '../model/commit-timestamp.ts'
 import type { Partition, PartitionState } from '../model/partition.ts'
+import { PartitionRows } from './partition-rows.ts'
 import type { CheckpointWrite, NewPartition, Ownership, PartitionStore, PartitionTable } from './partition-store.ts'
 
 export interface MemoryPartitionStoreOptions {
@@ -31,21 +32,22 @@ export function memoryPartitionStore(options: MemoryPartitionStoreOptions = {}):
       tables.set(pipeline, table)
       return table
     },
+    async peek(pipeline) {
+      return await tables.get(pipeline)?.list()
+    },
     async close() {},
   }
 }
 
-// No method awaits anything, so each runs in one piece. Rows are replaced, never changed: what was returned stays.
 class MemoryPartitionTable implements PartitionTable {
-  readonly #rows = new Map<string, Partition>()
-  readonly #clock: Clock
+  readonly #rows: PartitionRows
 
   constructor(clock: Clock) {
-    this.#clock = clock
+    this.#rows = new PartitionRows(clock)
   }
 
   async list(): Promise<Partition[]> {
-    return [...this.#rows.values()]
+    return this.#rows.list()
   }
 
   async get(token: string): Promise<Partition | undefined> {
@@ -53,25 +55,15 @@ class MemoryPartitionTable implements PartitionTable {
   }
 
   async createRoot(root: NewPartition, owner: string, leaseMs: number): Promise<boolean> {
-    if (this.#rows.size > 0) return false
-    this.#insert(root, owner, leaseMs)
-    return true
+    return this.#rows.createRoot(root, owner, leaseMs)
   }
 
   async reopen(end: CommitTimestamp | null): Promise<void> {
-    for (const row of this.#rows.values()) {
-      if (row.state !== 'FINISHED' || row.endedAt === null || (end !== null && row.endedAt >= end)) continue
-      this.#put({ ...row, state: 'RUNNING', endedAt: null })
-    }
+    this.#rows.reopen(end)
   }
 
   async claim(owner: string, leaseMs: number): Promise<Partition[]> {
-    const now = this.#clock.now()
-    for (const row of this.#unfinished()) {
-      if (row.owner !== null && row.owner !== owner && row.leaseUntilMs > now) continue
-      this.#put({ ...row, owner, epoch: row.epoch + 1, leaseUntilMs: now + leaseMs })
-    }
-    return this.#unfinished()
+    return this.#rows.claim(owner, leaseMs)
   }
 
   async addChildren(
@@ -80,31 +72,15 @@ class MemoryPartitionTable implements PartitionTable {
     children: readonly NewPartition[],
     leaseMs: number,
   ): Promise<Partition[] | undefined> {
-    if (!this.#held(parent, ownership)) return undefined
-    const inserted: Partition[] = []
-    for (const child of children) {
-      if (!this.#rows.has(child.token)) inserted.push(this.#insert(child, ownership.owner, leaseMs))
-    }
-    return inserted
+    return this.#rows.addChildren(parent, ownership, children, leaseMs)
   }
 
   async advance(token: string, ownership: Ownership, from: PartitionState, to: PartitionState): Promise<boolean> {
-    const row = this.#held(token, ownership)
-    if (row?.state !== from) return false
-    this.#put({ ...row, state: to })
-    return true
+    return this.#rows.advance(token, ownership, from, to)
   }
 
   async checkpoint(owner: string, writes: readonly CheckpointWrite[], leaseMs: number): Promise<string[]> {
-    const lost: string[] = []
-    for (const { token, epoch, watermark, boundaryIds } of writes) {
-      const row = this.#held(token, { owner, epoch })
-      if (!row) lost.push(token)
-      else if (row.state === 'RUNNING') this.#put(progressed(row, { watermark, boundaryIds }))
-    }
-    const leaseUntilMs = this.#clock.now() + leaseMs
-    for (const row of this.#unfinished()) if (row.owner === owner) this.#put({ ...row, leaseUntilMs })
-    return lost
+    return this.#rows.checkpoint(owner, writes, leaseMs)
   }
 
   async finish(
@@ -113,52 +89,12 @@ class MemoryPartitionTable implements PartitionTable {
     checkpoint: Checkpoint,
     endedAt: CommitTimestamp | null,
   ): Promise<boolean> {
-    const row = this.#held(token, ownership)
-    if (row?.state !== 'RUNNING') return false
-    this.#put({ ...progressed(row, checkpoint), state: 'FINISHED', endedAt, owner: null, leaseUntilMs: 0 })
-    return true
+    return this.#rows.finish(token, ownership, checkpoint, endedAt)
   }
 
   async release(owner: string): Promise<void> {
-    for (const row of this.#rows.values()) {
-      if (row.owner === owner) this.#put({ ...row, owner: null, leaseUntilMs: 0 })
-    }
+    this.#rows.release(owner)
   }
-
-  #unfinished(): Partition[] {
-    return [...this.#rows.values()].filter((row) => row.state !== 'FINISHED')
-  }
-
-  #held(token: string, { owner, epoch }: Ownership): Partition | undefined {
-    const row = this.#rows.get(token)
-    return row?.owner === owner && row.epoch === epoch ? row : undefined
-  }
-
-  #insert({ token, parentTokens, start }: NewPartition, owner: string, leaseMs: number): Partition {
-    const row: Partition = {
-      token,
-      parentTokens: [...parentTokens],
-      start,
-      endedAt: null,
-      state: 'CREATED',
-      watermark: start,
-      boundaryIds: [],
-      owner,
-      epoch: 1,
-      leaseUntilMs: this.#clock.now() + leaseMs,
-    }
-    this.#put(row)
-    return row
-  }
-
-  #put(row: Partition): void {
-    this.#rows.set(row.token, row)
-  }
-}
-
-/** An equal watermark counts as progress: the changes of one instant settle bit by bit. */
-function progressed(row: Partition, { watermark, boundaryIds }: Checkpoint): Partition {
-  return watermark < row.watermark ? row : { ...row, watermark, boundaryIds: [...boundaryIds] }
 }
 
 const OWNER = 'memoryPartitionStore'

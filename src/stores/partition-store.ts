@@ -12,6 +12,12 @@ export interface PartitionStore {
   readonly name: string
   /** The partitions of one pipeline; creates what is needed to keep them. */
   open(pipeline: string): Promise<PartitionTable>
+  /**
+   * The rows of one pipeline for a look before a run; undefined if nothing was made for it yet, though it could be.
+   * Makes and changes nothing. Throws a StoreError if the store cannot be used.
+   * @default `open` and `list`
+   */
+  peek?(pipeline: string): Promise<readonly Partition[] | undefined>
   /** Safe to call twice. */
   close(): Promise<void>
 }

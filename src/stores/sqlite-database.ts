@@ -3,6 +3,7 @@ import { closeSync, fsyncSync, mkdirSync, openSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { DatabaseSync, type StatementSync } from 'node:sqlite'
 import { ClosedError, describeThrown, StoreError, StreamError } from '../core/errors.ts'
+import { fileAccess } from '../core/file-access.ts'
 
 export interface DatabaseLayout<Name extends string> {
   readonly version: number
@@ -70,18 +71,13 @@ export class SqliteDatabase<Name extends string> {
       // Read again under the lock: another process may have been first.
       const version = this.#schemaVersion()
       if (version === known) return
-      if (version > known) {
-        throw new StoreError(
-          `${this.#owner}: ${this.#path} was written by a newer version (schema ${version}, this one knows ${known})`,
-          { hint: 'Update millrace, or give this pipeline another path.' },
-        )
-      }
+      if (version > known) throw tooNew(this.#owner, this.#path, version, known)
       this.#connection.exec(schema)
     })
   }
 
   #schemaVersion(): number {
-    return Number(this.#connection.prepare('PRAGMA user_version').get()?.user_version)
+    return schemaVersion(this.#connection)
   }
 
   #transaction<R>(work: () => R): R {
@@ -101,11 +97,54 @@ export class SqliteDatabase<Name extends string> {
     if (!this.#connection.isOpen) throw new ClosedError(`${this.#owner}: ${this.#path} is closed`)
   }
 
-  #failure(doing: 'open' | 'read' | 'write', cause: unknown): StreamError {
-    if (cause instanceof StreamError) return cause
-    const { reason, hint, retryable } = explain(cause)
-    return new StoreError(`${this.#owner}: cannot ${doing} ${this.#path}: ${reason}`, { cause, retryable, hint })
+  #failure(doing: Doing, cause: unknown): StreamError {
+    return failure(this.#owner, this.#path, doing, cause)
   }
+}
+
+/**
+ * Reads from a file that may not be there yet: then `work` is not called, and it is only found out whether the file
+ * could be made. Neither makes nor changes anything.
+ */
+export async function peekSqlite<R>(
+  owner: string,
+  path: string,
+  file: string,
+  knownVersion: number,
+  work: (connection: DatabaseSync) => R,
+): Promise<R | undefined> {
+  let connection: DatabaseSync | undefined
+  try {
+    if ((await fileAccess(file)) === 'can be made') return undefined
+    // Not read-only: such a connection leaves the files of the write-ahead log behind.
+    connection = new DatabaseSync(file, { timeout: BUSY_TIMEOUT_MS })
+    const version = schemaVersion(connection)
+    if (version > knownVersion) throw tooNew(owner, path, version, knownVersion)
+    return version === 0 ? undefined : work(connection)
+  } catch (error) {
+    throw failure(owner, path, 'open', error)
+  } finally {
+    connection?.close()
+  }
+}
+
+type Doing = 'open' | 'read' | 'write'
+
+function failure(owner: string, path: string, doing: Doing, cause: unknown): StreamError {
+  if (cause instanceof StreamError) return cause
+  const { reason, hint, retryable } = explain(cause)
+  return new StoreError(`${owner}: cannot ${doing} ${path}: ${reason}`, { cause, retryable, hint })
+}
+
+function tooNew(owner: string, path: string, version: number, known: number): StoreError {
+  return new StoreError(
+    `${owner}: ${path} was written by a newer version (schema ${version}, this one knows ${known})`,
+    { hint: 'Update millrace, or give this pipeline another path.' },
+  )
+}
+
+function schemaVersion(connection: DatabaseSync): number {
+  return Number(connection.prepare('PRAGMA user_version').get()?.user_version)
 }
 
 /** Messages of SQLite name tables at most; those of the file system are left out, the path is named anyway. */
@@ -195,6 +234,7 @@ const FILE_HINTS: Readonly<Record<string, string>> = {
   EACCES: 'This user may not make the folder: change its rights, or give another path.',
   EROFS: 'The disk is read-only: give a path on another one.',
   ENOSPC: DISK_FULL,
+  EISDIR: 'The path is a folder: give the path of a file.',
   EEXIST: 'The folder of the path is a file: give another path.',
   ENOTDIR: 'A part of the path is a file, not a folder: give another path.',
 }

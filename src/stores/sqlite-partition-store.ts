@@ -7,7 +7,7 @@ import { knownKeys, nonEmptyString } from '../core/options.ts'
 import type { CommitTimestamp } from '../model/commit-timestamp.ts'
 import type { Partition, PartitionState } from '../model/partition.ts'
 import type { CheckpointWrite, NewPartition, Ownership, PartitionStore, PartitionTable } from './partition-store.ts'
-import { SqliteDatabase, type Statements } from './sqlite-database.ts'
+import { peekSqlite, SqliteDatabase, type Statements } from './sqlite-database.ts'
 
 export interface SqlitePartitionStoreOptions {
   /** The file; it and its folder are made when the store is first opened. */
@@ -41,6 +41,12 @@ export function sqlitePartitionStore(options: SqlitePartitionStoreOptions): Part
     async open(pipeline) {
       database ??= new SqliteDatabase(OWNER, path, file, { version: SCHEMA_VERSION, schema: SCHEMA, statements: SQL })
       return new SqlitePartitionTable(pipeline, database, clock)
+    },
+    async peek(pipeline) {
+      const rows = await peekSqlite(OWNER, path, file, SCHEMA_VERSION, (connection) =>
+        connection.prepare(SQL.list).all({ pipeline }),
+      )
+      return rows && partitions(rows)
     },
     async close() {
       const open = database

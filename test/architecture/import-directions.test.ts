@@ -13,7 +13,7 @@ const DIRECTIONS: Readonly<Record<string, readonly string[]>> = {
   sources: ['core', 'model', 'stores'],
   cluster: ['core', 'model', 'stores'],
   simulator: ['core', 'model', 'stores'],
-  operators: ['core'],
+  operators: ['core', 'model'],
   sinks: ['core'],
   metrics: ['core'],
   jobs: ['core', 'sources', 'sinks'],
@@ -41,6 +41,7 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
   'log-update': ['src/cli/'],
   ix: ['src/core/stage.ts'],
   'p-queue': ['src/'],
+  pg: ['src/stores/'],
 }
 
 /** Where the environment may be read, and why. Pipeline files may too: they are the user's. */
@@ -48,6 +49,7 @@ const ENVIRONMENT_READERS: Readonly<Record<string, string>> = {
   'src/cli/': 'the command line belongs to the process that it runs in',
   'src/sources/spanner-change-stream/index.ts':
     'SPANNER_EMULATOR_HOST is honoured by every Spanner client, also in a library',
+  'src/stores/spanner-partition-store.ts': 'the same',
 }
 
 /** Files whose dynamic imports are not literals, and why. */

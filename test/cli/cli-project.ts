@@ -16,7 +16,7 @@ export interface CliProject extends Disposable {
   /** Runs `millrace <args>` to its end. */
   millrace(args: readonly string[], env?: NodeJS.ProcessEnv): Promise<CliResult>
   /** Starts `millrace <args>`, in the project's folder or another one, and lets the test talk to it. */
-  start(args: readonly string[], env?: NodeJS.ProcessEnv, cwd?: string): StartedCli
+  start(args: readonly string[], env?: NodeJS.ProcessEnv, cwd?: string, stdout?: 'pipe' | number): StartedCli
 }
 
 export interface StartedCli {
@@ -39,8 +39,7 @@ export function cliProject(files: Readonly<Record<string, string>> = {}): CliPro
   }
   mkdirSync(join(folder, 'node_modules'), { recursive: true })
   symlinkSync(REPOSITORY, join(folder, 'node_modules/millrace'), 'dir')
-  const start = (args: readonly string[], env: NodeJS.ProcessEnv = {}, cwd = folder): StartedCli =>
-    startCli(cwd, args, env)
+  const start: CliProject['start'] = (args, env = {}, cwd = folder, stdout = 'pipe') => startCli(cwd, args, env, stdout)
   return {
     folder,
     start,
@@ -49,12 +48,12 @@ export function cliProject(files: Readonly<Record<string, string>> = {}): CliPro
   }
 }
 
-function startCli(cwd: string, args: readonly string[], env: NodeJS.ProcessEnv): StartedCli {
+function startCli(cwd: string, args: readonly string[], env: NodeJS.ProcessEnv, output: 'pipe' | number): StartedCli {
   const { npm_lifecycle_event: _event, FORCE_COLOR: _colour, ...inherited } = process.env
   const child = spawn(process.execPath, ['--conditions=@millrace/source', MAIN, ...args], {
     cwd,
     env: { ...inherited, ...env },
-    stdio: ['ignore', 'pipe', 'pipe'],
+    stdio: ['ignore', output, 'pipe'],
   })
   let stdout = ''
   let stderr = ''
@@ -62,11 +61,11 @@ function startCli(cwd: string, args: readonly string[], env: NodeJS.ProcessEnv):
   const arrived = (): void => {
     for (const watch of watchers) watch()
   }
-  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+  child.stdout?.setEncoding('utf8').on('data', (text: string) => {
     stdout += text
     arrived()
   })
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+  child.stderr!.setEncoding('utf8').on('data', (text: string) => {
     stderr += text
     arrived()
   })

@@ -37,10 +37,23 @@ export function partitionStoreContract(
     }
 
     async function everything(): Promise<Partition[]> {
-      return (await table.list()).sort((a, b) => (a.token < b.token ? -1 : 1))
+      return (await table.list()).sort(byToken)
     }
 
     describe('list and get', () => {
+      test('a look shows the rows, changes none, and finds none of a pipeline that never ran', async () => {
+        const peek = async (pipeline: string): Promise<Partition[] | undefined> =>
+          (await store.peek!(pipeline))?.toSorted(byToken)
+        const ann = await runningRoot()
+        await table.addChildren(ROOT_TOKEN, ann, [child('a'), child('b')], LEASE_MS)
+        await table.checkpoint('ann', [{ token: ROOT_TOKEN, epoch: ann.epoch, ...at(5, 'x') }], LEASE_MS)
+        const before = await everything()
+        expect(before).toHaveLength(3)
+        expect(await peek('orders')).toEqual(before)
+        expect((await peek('never-ran')) ?? []).toEqual([])
+        expect(await everything()).toEqual(before)
+      })
+
       test('find nothing in a new table', async () => {
         expect(await table.list()).toEqual([])
         expect(await table.get(ROOT_TOKEN)).toBeUndefined()
@@ -649,4 +662,8 @@ function at(second: number, ...boundaryIds: string[]): { watermark: string; boun
 
 function time(second: number): string {
   return `2026-11-18T09:30:${String(second).padStart(2, '0')}.000000001Z`
+}
+
+function byToken(a: Partition, b: Partition): number {
+  return a.token < b.token ? -1 : 1
 }

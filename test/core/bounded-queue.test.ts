@@ -33,6 +33,19 @@ describe('BoundedQueue', () => {
     expect(await Promise.all(pushes)).toEqual([true, true, true, true, true])
   })
 
+  test('a value takes the place of the last one only if that is outdated, and never of one that was taken', async () => {
+    const queue = new BoundedQueue<number>(10)
+    const isEven = (last: number): boolean => last % 2 === 0
+    for (const value of [2, 4, 1, 6, 8]) queue.offerInPlaceOf(isEven, value)
+    expect(await queue.takeAll()).toEqual([1, 8])
+    queue.offerInPlaceOf(isEven, 10)
+    expect(await queue.takeAll()).toEqual([10])
+    queue.offer(12)
+    queue.close()
+    expect(queue.offerInPlaceOf(isEven, 14)).toBe(false)
+    expect(await queue.takeAll()).toEqual([12])
+  })
+
   test('an offer is taken over capacity', async () => {
     const queue = new BoundedQueue<number>(1)
     expect([queue.offer(1), queue.offer(2)]).toEqual([true, true])

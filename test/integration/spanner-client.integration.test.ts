@@ -10,7 +10,7 @@ import { type Change, changeId, rowKey } from '../../src/model/data-change-recor
 import { definePipeline, runPipeline } from '../../src/runtime/index.ts'
 import { randomWorkload, type ServedStream, SimulatedStream, serveStream } from '../../src/simulator/index.ts'
 import { spannerChangeStream } from '../../src/sources/index.ts'
-import { SpannerChangeStreamClient } from '../../src/sources/spanner-change-stream/spanner-client.ts'
+import { SpannerChangeStreamClient } from '../../src/sources/spanner-change-stream/connection/spanner-client.ts'
 import { memoryPartitionStore } from '../../src/stores/index.ts'
 import { checkNothingLost, checkOrderPerKey } from '../support/auditor.ts'
 import { gatherFacts, History } from '../support/history.ts'

@@ -21,7 +21,7 @@ const DELIVERY = 'src/core/delivery.ts'
 const PAR_MAP = 'src/operators/par-map.ts'
 const LANES = 'src/runtime/sink-lanes.ts'
 const RUN_PIPELINE = 'src/runtime/run-pipeline.ts'
-const STORE = 'src/stores/memory-partition-store.ts'
+const STORE = 'src/stores/partition-rows.ts'
 const READER = 'src/sources/spanner-change-stream/partition-reader.ts'
 const INTAKE = 'src/sources/spanner-change-stream/record-intake.ts'
 const BARRIERS = 'src/sources/spanner-change-stream/move-in-barriers.ts'
@@ -97,6 +97,7 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
       replace: '      beforeTick()\n      this.#schedule()\n',
     },
     { file: CHECKPOINTER, find: '    } finally {\n      this.#schedule()\n    }', replace: '    }' },
+    { file: CHECKPOINTER, find: 'this.#writing.then(() => this.#write())', replace: 'this.#write()' },
   ),
   bug('P2', 'heartbeat passes open deliveries', {
     file: TRACKER,
@@ -138,8 +139,8 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
 
   bug('P4', 'gate on read instead of settled', {
     file: READER,
-    find: 'await abortable(this.#reading.tracker.idle(), this.#signal)',
-    replace: '',
+    find: '    await abortable(this.#reading.tracker.idle(), this.#signal)\n    return',
+    replace: '    return',
   }),
   bug('P4', 'child started when its first parent is finished', {
     file: SUPERVISOR,
@@ -171,8 +172,8 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
   }),
   bug('P6', 'boundary ids ignored at the start', {
     file: POSITION,
-    find: 'this.#idsAtTimestamp = new Set(boundaryIds)',
-    replace: 'this.#idsAtTimestamp = new Set(boundaryIds.slice(0, 0))',
+    find: 'for (const id of boundaryIds) this.#remember(id)',
+    replace: 'void boundaryIds',
   }),
   bug('P6', 'repeats of a resumed query handed out', {
     file: INTAKE,
@@ -182,8 +183,8 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
 
   bug('P7', 'limit counts records instead of rows', {
     file: INTAKE,
-    find: 'if (!account.tryTake(bytesEach)) {',
-    replace: 'if (id === rows[0]?.id && !account.tryTake(bytesEach)) {',
+    find: '!account.tryTake(bytesEach))) return true',
+    replace: '(index === 0 && !account.tryTake(bytesEach)))) return true',
   }),
   bug(
     'P7',
@@ -249,7 +250,7 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
   }),
   bug('P3', 'ranges that move in do not wait for a source that is not announced yet', {
     file: BARRIERS,
-    find: 'if (other !== partition && !hasAnnounced(other, at)) return false',
+    find: 'if (slowest !== undefined && !hasRead(slowest, at)) return false',
     replace: '',
   }),
   bug('P1', 'a new partition is not stored', {
@@ -263,10 +264,51 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
     replace:
       "if (outcome.kind === 'ended' && query.end !== null) this.#reading.position.observe(query.end)\n      query = canResume ? ",
   }),
+  bug('P3', 'a source of a move is not waited for once it is known', {
+    file: BARRIERS,
+    find: 'if (live !== undefined && !hasProcessed(live, at)) return false',
+    replace: '',
+  }),
+  bug('P4', 'a source of a move counts as processed when it is read', {
+    file: BARRIERS,
+    find: 'return hasRead(partition, at) && (oldest === undefined || oldest.timestamp > at)',
+    replace: 'return hasRead(partition, at)',
+  }),
+  bug('P4', 'a source of a move counts as past it at its time', {
+    file: BARRIERS,
+    find: 'return partition.enteredUpTo > at ||',
+    replace: 'return partition.enteredUpTo >= at ||',
+  }),
+  bug('P1', 'a gap is not counted', {
+    file: SOURCE_RUN,
+    find: 'this.#gaps++',
+    replace: 'this.#gaps += 0',
+  }),
+  bug('P1', 'a gap is passed in silence', {
+    file: INTAKE,
+    find: 'this.#chunk.push(new SourceDelivery(gapValue(gap), partitionToken, to, id, this.#reading, sequence))',
+    replace: 'tracker.settle(sequence)\n    void gapValue',
+  }),
+  bug('P1', 'partitions behind a gap are not looked for', {
+    file: READER,
+    find: "await announce(this.#partition, { startTimestamp: to, recordSequence: '', children })",
+    replace: "await announce(this.#partition, { startTimestamp: to, recordSequence: '', children: children.slice(1) })",
+  }),
+  bug('P1', 'a turn goes on where the clock stands', {
+    file: READER,
+    find: "if (outcome.kind === 'left') return 'yielded'",
+    replace:
+      "if (outcome.kind === 'left') {\n        this.#reading.position.observe(timestampFromMs(this.#context.clock.now()))\n        return 'yielded'\n      }",
+  }),
+  bug('P6', 'repeats at the border of a window handed out', {
+    file: POSITION,
+    find: 'return timestamp === this.#timestamp && id !== this.#firstId && this.#moreIds?.has(id) !== true',
+    replace: 'return timestamp === this.#timestamp',
+  }),
   bug('liveness', 'who waits at a move hears of no progress', {
     file: BARRIERS,
-    find: 'if (this.#waiting.size === 0) return',
-    replace: 'return',
+    find: 'queueMicrotask(() => this.#look())',
+    replace: '',
   }),
 
   bug('liveness', 'budget never given back', {

@@ -6,7 +6,7 @@ import { OperatorError } from '../../src/core/errors.ts'
 import type { Stage } from '../../src/core/stage.ts'
 import type { ChangeStreamClient, Dialect, PartitionMode } from '../../src/model/change-stream.ts'
 import { timestampFromMs } from '../../src/model/commit-timestamp.ts'
-import { type Change, changeId, rowKey } from '../../src/model/data-change-record.ts'
+import { type Change, changeId, type Gap, rowKey } from '../../src/model/data-change-record.ts'
 import { batch, filter, map, parMap, tap } from '../../src/operators/index.ts'
 import { definePipeline } from '../../src/runtime/define-pipeline.ts'
 import { type RunningPipeline, runPipeline } from '../../src/runtime/run-pipeline.ts'
@@ -21,7 +21,7 @@ import { spannerChangeStream } from '../../src/sources/index.ts'
 import { memoryPartitionStore, type PartitionStore } from '../../src/stores/index.ts'
 import { audit, type Violation } from '../support/auditor.ts'
 import { Fate, type Trouble } from '../support/fate.ts'
-import { History } from '../support/history.ts'
+import { History, movesOf } from '../support/history.ts'
 import { recordedClient, recordedSink, recordedStore } from '../support/recorded-edges.ts'
 
 /** What ends one run before its time. */
@@ -41,6 +41,10 @@ export interface Schedule {
   readonly initialPartitions: number
   readonly topologyChance: number
   readonly tieChance: number
+  /** What is older than this is lost, with a gap in its place; 0 for a stream that keeps everything. */
+  readonly retentionMs: number
+  /** How long nobody reads between two runs. */
+  readonly outageMs: number
   /** Changes after the end must not be delivered. */
   readonly endsEarly: boolean
   readonly maxInFlight: number
@@ -85,26 +89,29 @@ const stop: fc.Arbitrary<Disruption> = fc.record({
 const linger: fc.Arbitrary<Disruption> = fc.record({
   kind: fc.constant('linger' as const),
   afterMs: moment,
-  // Mostly longer than a lease.
-  lateMs: fc.integer({ min: 1_000, max: 10_000 }),
+  // A lease lasts longer the slower the store is: some of these are longer than any.
+  lateMs: fc.oneof(fc.integer({ min: 1_000, max: 6_000 }), fc.integer({ min: 8_000, max: 20_000 })),
 })
-const disruption = fc.oneof(crash, stop, stop, linger)
+const disruption = fc.oneof(crash, stop, stop, linger, linger)
 
 /** Small numbers are where things meet. */
 const upTo = (small: number, large: number): fc.Arbitrary<number> =>
   fc.oneof(fc.integer({ min: 1, max: small }), fc.integer({ min: 1, max: large }))
 const rarely = (max: number): fc.Arbitrary<number> => fc.constantFrom(0, 0, max / 20, max / 5, max)
 
-export const anySchedule: fc.Arbitrary<Schedule> = fc.record({
+const free: fc.Arbitrary<Schedule> = fc.record({
   seed: fc.integer({ min: 1, max: 2 ** 31 - 1 }),
   dialect: fc.constantFrom('googlesql' as const, 'postgresql' as const),
   mode: fc.constantFrom('immutable' as const, 'mutable' as const),
   transactions: fc.integer({ min: 1, max: 60 }),
   keys: upTo(4, 25),
-  pauseMs: fc.constantFrom(0, 20, 200, 1000),
+  pauseMs: fc.constantFrom(0, 20, 200, 1000, 6000),
   initialPartitions: fc.integer({ min: 1, max: 4 }),
   topologyChance: fc.constantFrom(0, 0.05, 0.15, 0.35),
-  tieChance: fc.constantFrom(0, 0.1, 0.6),
+  tieChance: fc.constantFrom(0, 0.1, 0.6, 0.9),
+  // Long enough that what can be read still can be when a slow store has answered.
+  retentionMs: fc.constantFrom(0, 0, 0, 100_000, 300_000),
+  outageMs: fc.constantFrom(0, 0, 0, 5_000, 120_000, 400_000),
   endsEarly: fc.boolean(),
   maxInFlight: upTo(8, 200),
   maxPartitions: fc.constantFrom(1, 2, 1000),
@@ -120,12 +127,25 @@ export const anySchedule: fc.Arbitrary<Schedule> = fc.record({
   permanentFaults: fc.boolean(),
   storeTrouble: rarely(0.15),
   sinkTrouble: rarely(0.2),
-  storeDelayMs: fc.constantFrom(0, 0, 50, 1200),
+  storeDelayMs: fc.constantFrom(0, 0, 50, 1200, 1200),
   sinkDelayMs: fc.constantFrom(0, 20, 200, 1000, 1000),
   disruptions: fc.array(disruption, { maxLength: 4 }),
   healAfterMs: fc.constantFrom(0, 1000, 10_000),
   standby: fc.boolean(),
 })
+
+/** Partitions come and go while nobody reads, and the stream forgets them: left to chance that is rare. */
+const lost = { retentionMs: 100_000, outageMs: 120_000, pauseMs: 6000, standby: false, endsEarly: false } as const
+
+export const anySchedule: fc.Arbitrary<Schedule> = fc.oneof(
+  { weight: 9, arbitrary: free },
+  {
+    weight: 1,
+    arbitrary: fc
+      .tuple(free, fc.integer({ min: 40, max: 60 }), fc.constantFrom(0.15, 0.35))
+      .map(([schedule, transactions, topologyChance]) => ({ ...schedule, ...lost, transactions, topologyChance })),
+  },
+)
 
 /** The schedule that belongs to a seed: what `--seed` repeats. */
 export function scheduleOfSeed(seed: number): Schedule {
@@ -188,11 +208,20 @@ class World {
 
   constructor(schedule: Schedule, door: Door) {
     const { seed, dialect, mode, initialPartitions, tieChance, transactions, pauseMs, endsEarly } = schedule
+    const retentionMs = schedule.retentionMs / door.speed || FOREVER_MS
     this.#schedule = schedule
     this.#door = door
     this.#clock = door.clock
     this.#random = new SeededRandom(seed)
-    this.#stream = new SimulatedStream({ seed, clock: door.clock, dialect, mode, initialPartitions, tieChance })
+    this.#stream = new SimulatedStream({
+      seed,
+      clock: door.clock,
+      dialect,
+      mode,
+      initialPartitions,
+      tieChance,
+      retentionMs,
+    })
     this.#stream.defineTable({
       name: 'Orders',
       columns: [
@@ -214,7 +243,12 @@ class World {
       for (const disruption of this.#schedule.disruptions) {
         const before = running
         running = this.#run(client(), disruption)
-        if (!this.#schedule.standby) await running
+        if (!this.#schedule.standby) {
+          await running
+          // What a dead run left on its way is to meet the next owner.
+          const isNext = disruption.kind === 'linger'
+          if (!isNext) await sleep(this.#clock, this.#schedule.outageMs / this.#door.speed)
+        }
         await before
       }
       await Promise.all([running, workload])
@@ -241,7 +275,8 @@ class World {
       start,
       end: end ?? null,
     }))
-    const violations = audit({ changes, partitions }, this.#history, {
+    const moves = this.#schedule.mode === 'mutable' ? movesOf(this.#stream.ledger.topology) : []
+    const violations = audit({ changes, partitions, moves }, this.#history, {
       start: this.#stream.createdAt,
       end: this.#end,
       limits: { maxInFlight, maxInFlightBytes: MAX_BYTES, maxRecordBytes: 100_000 },
@@ -266,21 +301,29 @@ class World {
 
   /** Commits, splits, moves and merges until the history is written. */
   async #work(): Promise<void> {
-    const { transactions, pauseMs, topologyChance, keys, poison } = this.#schedule
+    const { transactions, pauseMs, topologyChance } = this.#schedule
     const random = this.#random.fork('work')
     for (let n = 0; n < transactions; n++) {
       if (pauseMs > 0) await sleep(this.#clock, random.int(2 * pauseMs) / this.#door.speed)
-      const ids = new Set(Array.from({ length: 1 + random.int(4) }, () => String(random.int(keys))))
-      const writes = [...ids].map((Id) => {
-        const exists = this.#stream.row('Orders', { Id }) !== undefined
-        const op = !exists ? 'insert' : random.chance(0.15) ? 'delete' : 'update'
-        return { table: 'Orders', op, keys: { Id }, ...(op !== 'delete' && { values: { Total: String(n) } }) } as const
-      })
-      const before = this.#stream.ledger.changes.length
-      this.#stream.commit(writes)
-      for (const { id } of this.#stream.ledger.changes.slice(before)) if (random.chance(poison)) this.#poison.add(id)
-      if (random.chance(topologyChance)) this.#changeTopology(random)
+      this.#commit(random, n)
+      if (!random.chance(topologyChance)) continue
+      // Several at the time of the change: some of them are seen before the others.
+      for (let more = random.int(4); more > 0; more--) this.#commit(random, n)
+      this.#changeTopology(random)
     }
+  }
+
+  #commit(random: SeededRandom, n: number): void {
+    const { keys, poison } = this.#schedule
+    const ids = new Set(Array.from({ length: 1 + random.int(4) }, () => String(random.int(keys))))
+    const writes = [...ids].map((Id) => {
+      const exists = this.#stream.row('Orders', { Id }) !== undefined
+      const op = !exists ? 'insert' : random.chance(0.15) ? 'delete' : 'update'
+      return { table: 'Orders', op, keys: { Id }, ...(op !== 'delete' && { values: { Total: String(n) } }) } as const
+    })
+    const before = this.#stream.ledger.changes.length
+    this.#stream.commit(writes)
+    for (const { id } of this.#stream.ledger.changes.slice(before)) if (random.chance(poison)) this.#poison.add(id)
   }
 
   #changeTopology(random: SeededRandom): void {
@@ -288,13 +331,22 @@ class World {
     const at = random.int(live.length)
     const other = live[random.int(live.length)]!
     const isMutable = this.#schedule.mode === 'mutable'
-    const kind = random.int(isMutable ? 5 : 3)
+    const kind = random.int(isMutable ? 7 : 3)
     // Broken off behind its child records: they are no evidence for the query that follows.
     if (this.#schedule.queryFaults > 0 && random.chance(0.5)) {
       const { token } = live[at]!
       this.#stream.injectFaults([{ token, message: 'end', fault: { kind: 'error', code: 'UNAVAILABLE' } }])
+      if (random.chance(0.5)) this.#stream.injectFaults([{ token, message: 'children', fault: { kind: 'early-end' } }])
     }
-    if (kind > 2) {
+    if (kind === 5) {
+      // Round in a circle, all at one time.
+      if (live.length > 2) this.#stream.rotateRanges([0, 1, 2].map((n) => live[(at + n) % live.length]!.token))
+    } else if (kind === 6) {
+      // Round in a circle, one after the other.
+      for (let n = 0; n < live.length && live.length > 1; n++) {
+        this.#stream.moveRange(live[n]!.token, live[(n + 1) % live.length]!.token)
+      }
+    } else if (kind > 2) {
       if (other.token === live[at]!.token) return
       if (kind === 3) this.#stream.moveRange(live[at]!.token, other.token)
       else this.#stream.swapRanges(live[at]!.token, other.token)
@@ -370,9 +422,10 @@ class World {
       { ...trouble(sinkTrouble, sinkDelayMs), halfBatches: sinkTrouble },
       random.fork('sink'),
       { one: undefined, four: (key: string) => String(key.length % 4), key: (key: string) => key }[lanes],
+      (gap) => this.#noteGap('gap-written', run, gap),
     )
     let running: RunningPipeline | undefined
-    const pipeline = definePipeline<Change, Change | readonly Change[]>({
+    const pipeline = definePipeline<Item, Item | readonly Item[]>({
       name: 'schedule',
       source: spannerChangeStream({
         database: 'projects/p/instances/i/databases/d',
@@ -381,6 +434,7 @@ class World {
         end: this.#end,
         heartbeatMs: Math.max(100, 1000 / speed),
         maxPartitions,
+        onGap: 'skip',
         client: recordedClient(client, run, this.#history, fate),
       }),
       steps: (changes) => this.#steps(run, random, changes, () => running),
@@ -410,21 +464,29 @@ class World {
       })
     } finally {
       stopSampling()
+      if (running !== undefined && !fate.isDead) this.#history.gapCount(run, running.status().gaps)
     }
+  }
+
+  #noteGap(type: 'gap-delivered' | 'gap-written', run: number, { partitionToken: token, from, to }: Gap): void {
+    const { retentionMs } = this.#stream
+    const expiredBefore = timestampFromMs(this.#clock.now() - retentionMs + retentionMs / 20)
+    this.#history.gap(type, run, { token, from, to }, expiredBefore)
   }
 
   #steps(
     run: number,
     random: SeededRandom,
-    changes: Stage<Change>,
+    changes: Stage<Item>,
     running: () => RunningPipeline | undefined,
-  ): Stage<Change | readonly Change[]> {
+  ): Stage<Item | readonly Item[]> {
     const { concurrency, order, handlerMs, handlerFailures, batchItems } = this.#schedule
     const delays = random.fork('handler')
     const clock = this.#clock
     const handled = changes.pipe(
       tap((change) => {
-        this.#history.delivered(run, { id: changeId(change), key: rowKey(change.table, change.keys) })
+        if (change.op === 'gap') this.#noteGap('gap-delivered', run, change)
+        else this.#history.delivered(run, { id: changeId(change), key: rowKey(change.table, change.keys) })
         const status = running()?.status()
         if (status !== undefined) this.#history.inFlight(run, status.inFlight, status.inFlightBytes)
         if (status?.lowWatermark !== undefined) this.#history.lowWatermark(run, status.lowWatermark)
@@ -434,7 +496,7 @@ class World {
       parMap(
         async (change, { signal }) => {
           if (handlerMs > 0) await sleep(clock, delays.int(handlerMs) / this.#door.speed, signal)
-          if (this.#poison.has(changeId(change))) throw new Error(POISON)
+          if (change.op !== 'gap' && this.#poison.has(changeId(change))) throw new Error(POISON)
           if (delays.chance(handlerFailures)) throw new Error('injected: the handler failed')
           return change
         },
@@ -472,7 +534,10 @@ class World {
   }
 }
 
+type Item = Change | Gap
+
 const MAX_SIMULATED_MS = 3 * 3_600_000
+const FOREVER_MS = 7 * 86_400_000
 const MAX_BYTES = 1_000_000
 const MAX_FAILURES = 60
 const POISON = 'injected: this change can never be handled'

@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import PQueue from 'p-queue'
 import { describe, expect, test } from 'vitest'
 import { serveStream } from '../../src/simulator/index.ts'
-import { SpannerChangeStreamClient } from '../../src/sources/spanner-change-stream/spanner-client.ts'
+import { SpannerChangeStreamClient } from '../../src/sources/spanner-change-stream/connection/spanner-client.ts'
 import { anySchedule, type Door, runScheduleThrough } from './schedule.ts'
 
 const SEED = Number(process.env.MILLRACE_SEED ?? 20_261_118)
@@ -43,8 +43,7 @@ describe('random schedules over gRPC', () => {
     const schedules = fc.sample(anySchedule, { seed: SEED, numRuns: SCHEDULES })
     const queue = new PQueue({ concurrency: AT_A_TIME })
     await queue.addAll(
-      schedules.map((drawn) => async () => {
-        const schedule = { ...drawn, dialect: 'googlesql' as const, mode: 'immutable' as const }
+      schedules.map((schedule) => async () => {
         const { violations } = await runScheduleThrough(grpcDoor, schedule)
         expect(violations, `schedule ${JSON.stringify(schedule)}`).toEqual([])
       }),

@@ -92,16 +92,41 @@ describe('SimulatedStream', () => {
       expect(records[1]!.mods[0]).toMatchObject({ newValues: { Status: 'open', Total: '2' }, oldValues: {} })
     })
 
-    test('lets consecutive like writes of a partition share a record', async () => {
+    test('records the net effect of a transaction on each row', async () => {
       const shopping = shop({ initialPartitions: 1 })
       shopping.stream.commit([insert(1), insert(2), insert(3)])
+      const writes = [
+        ...[update(1, { Status: 'a' }), update(1, { Total: '1' }), update(2, { Status: 'b' }), remove(2)],
+        ...[remove(3), insert(3), insert(4), remove(4)],
+      ]
+      shopping.stream.commit(writes)
+      const records = (await recordsOf(shopping)).slice(1)
+      const shown = records.flatMap(({ modType, mods }) =>
+        mods.map(({ keys, newValues }) => [modType, keys.Id, newValues]),
+      )
+      expect(shown).toEqual([
+        ['UPDATE', '1', { Status: 'a', Total: '1' }],
+        ['DELETE', '2', {}],
+        ['INSERT', '3', expect.anything()],
+      ])
+    })
+
+    test('captures nothing of tables that it does not watch', () => {
+      const { stream } = shop({ tables: ['Other'] })
+      stream.commit([insert(1)])
+      expect(stream.ledger.changes).toEqual([])
+    })
+
+    test('lets consecutive like writes of a partition share a record', async () => {
+      const shopping = shop({ initialPartitions: 1 })
+      shopping.stream.commit([insert(1), insert(2), insert(3), insert(4)])
       shopping.stream.commit(
-        [update(1, { Status: 'a' }), update(2, { Status: 'b' }), update(3, { Total: '1' }), remove(3), insert(3)],
+        [update(1, { Status: 'a' }), update(2, { Status: 'b' }), update(3, { Total: '1' }), remove(4), insert(5)],
         { tag: 'five' },
       )
       const records = await recordsOf(shopping)
       expect(records.map(({ modType, mods }) => [modType, mods.length])).toEqual([
-        ['INSERT', 3],
+        ['INSERT', 4],
         ['UPDATE', 2],
         ['UPDATE', 1],
         ['DELETE', 1],

@@ -9,6 +9,7 @@ const FACTS: SchemaFacts = {
   nowMs: 0,
   retentionMs: 36 * 3_600_000,
   valueCaptureType: 'NEW_ROW',
+  tables: undefined,
 }
 const PARAMETERS: Record<string, Parameter> = {
   s: { value: '2026-01-01T00:00:00Z', type: 'TIMESTAMP' },
@@ -100,5 +101,61 @@ describe('parseStatement', () => {
       rows("SELECT option_value FROM information_schema.database_options WHERE option_name = 'database_dialect'"),
     ).toEqual([['GOOGLE_STANDARD_SQL']])
     expect(rows('SELECT 1')).toEqual([['1']])
+  })
+})
+
+describe('parseStatement in PostgreSQL', () => {
+  const facts: SchemaFacts = { ...FACTS, dialect: 'postgresql', tables: ['orders'] }
+  const parameters = new Map<string, Parameter>([
+    ['p1', PARAMETERS.s!],
+    ['p2', PARAMETERS.e!],
+    ['p3', PARAMETERS.t!],
+    ['p4', PARAMETERS.h!],
+    ['p5', { value: 'text', type: 'STRING' }],
+    ['p6', { value: null, type: undefined }],
+  ])
+  const parsePostgres = (sql: string): Statement => parseStatement(sql, parameters, facts)
+  const postgresCode = (sql: string): string => {
+    try {
+      parsePostgres(sql)
+    } catch (error) {
+      if (error instanceof QueryStatusError) return error.status
+      throw error
+    }
+    return 'OK'
+  }
+
+  test.each([
+    ['SELECT * FROM "spanner"."read_json_Orders"($1, $2, $3, $4, NULL)', 'read_json_Orders'],
+    ['select * from spanner.read_json_orders($1, $2, $3, $4)', 'read_json_orders'],
+    ['SELECT read_json_s FROM spanner.read_json_s($1, $2, $3, $4, NULL)', 'read_json_s'],
+    ['SELECT * FROM spanner.read_proto_bytes_s($1, $2, $3, $4, NULL)', 'read_proto_bytes_s'],
+    ["SELECT * FROM spanner.read_json_s('2026-01-01T00:00:00Z', NULL, 'token', 1000, NULL)", 'read_json_s'],
+  ])('reads %s', (sql, functionName) => {
+    expect(parsePostgres(sql)).toEqual({ ...READ, functionName })
+  })
+
+  test.each([
+    ['$5, $2, $3, $4', 'NOT_FOUND'],
+    ['$1, $6, $3, $4', 'INVALID_ARGUMENT'],
+    ['$1, $2, $3, $4, $5', 'UNIMPLEMENTED'],
+    ['$1, $2, $3', 'INVALID_ARGUMENT'],
+  ])('refuses the arguments %s with %s', (list, code) => {
+    expect(postgresCode(`SELECT * FROM spanner.read_json_s(${list})`)).toBe(code)
+  })
+
+  test('has no GoogleSQL function, and nothing around its own', () => {
+    expect(postgresCode('SELECT ChangeRecord FROM READ_s($1, $2, $3, $4)')).toBe('UNIMPLEMENTED')
+    expect(postgresCode('SELECT * FROM spanner.read_json_s($1, $2, $3, $4) WHERE true')).toBe('UNIMPLEMENTED')
+  })
+
+  test('tells of watched tables and of the dialect', () => {
+    expect(parsePostgres('SELECT table_name FROM information_schema.change_stream_tables')).toMatchObject({
+      rows: [['orders']],
+    })
+    expect(parsePostgres('SELECT "all" FROM information_schema.change_streams')).toMatchObject({ rows: [['NO']] })
+    const dialect =
+      "SELECT option_value FROM information_schema.database_options WHERE option_name = 'database_dialect'"
+    expect(parsePostgres(dialect)).toMatchObject({ rows: [['POSTGRESQL']] })
   })
 })

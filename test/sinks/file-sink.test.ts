@@ -40,6 +40,19 @@ describe('fileSink', () => {
     expect(await text()).toBe('{"a":1}\n"two"\nnull\n["x\\ny"]\n3\n')
   })
 
+  test('its check tells whether the file could be written, and writes nothing', async () => {
+    expect(await sink.check?.(signal)).toMatchObject([{ status: 'ok', message: expect.stringContaining('is made at') }])
+    await expect(stat(file())).rejects.toThrow('ENOENT')
+    await writeFile(file(), '')
+    expect(await sink.check?.(signal)).toMatchObject([
+      { status: 'ok', message: expect.stringContaining('appended to') },
+    ])
+    const below = fileSink({ path: join(file(), 'out.jsonl') })
+    expect(await below.check?.(signal)).toMatchObject([
+      { status: 'failure', fix: expect.stringContaining('another path') },
+    ])
+  })
+
   test('makes folders and file at the first write, not before', async () => {
     const path = join(folder, 'deep', 'er', 'out.jsonl')
     const deep = fileSink({ path })

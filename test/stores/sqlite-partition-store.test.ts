@@ -1,7 +1,7 @@
 /** The store in a SQLite file passes the contract of all stores, across connections, processes and restarts. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { access, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { access, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
@@ -42,6 +42,27 @@ describe('sqlitePartitionStore', () => {
     await store.open('orders')
     await access(path)
     await store.close()
+  })
+
+  test('a look makes no file and no folder, and leaves none of its own behind', async () => {
+    const store = sqlitePartitionStore({ path: join(folder, 'deep', 'state.db') })
+    expect(await store.peek?.('orders')).toBeUndefined()
+    expect(await readdir(folder)).toEqual([])
+    await withRoot(store)
+    await store.close()
+    expect(await store.peek?.('orders')).toHaveLength(1)
+    expect(await readdir(join(folder, 'deep'))).toEqual(['state.db'])
+  })
+
+  test('P12: a look at what is no place for a store says why', async () => {
+    await writeFile(file(), 'not a database, and long enough to be read as one'.repeat(50))
+    const look = (path: string): Promise<unknown> | undefined => sqlitePartitionStore({ path }).peek?.('orders')
+    await expect(look(file())).rejects.toMatchObject({
+      name: 'StoreError',
+      hint: expect.stringContaining('another path'),
+    })
+    await expect(look(join(file(), 'x'))).rejects.toMatchObject({ hint: expect.stringContaining('another path') })
+    await expect(look(folder)).rejects.toMatchObject({ hint: expect.stringContaining('path of a file') })
   })
 
   test('keeps its rows through a restart', async () => {

@@ -11,8 +11,10 @@ import {
   checkEndHasEvidence,
   checkExactTime,
   checkGaplessCheckpoint,
+  checkGaps,
   checkHonestLowWatermark,
   checkLiveness,
+  checkMovesAfterTheirPast,
   checkNothingLost,
   checkOneOwner,
   checkOrderPerKey,
@@ -678,3 +680,55 @@ function move(story: string, step: string, after: string): string {
 function swap(story: string, one: string, other: string): string {
   return edit(edit(edit(story, one, '#'), other, one), '#', other)
 }
+
+describe('checkGaps', () => {
+  const gap = (from: string, to: string, keptFrom: string, token = 'A'): History => {
+    const history = new History()
+    history.gap('gap-delivered', 1, { token, from: at(from), to: at(to) }, at(keptFrom))
+    return history
+  }
+  const facts = (history: History): Facts => gatherFacts(LEDGER, history.events, OPTIONS)
+
+  test('P1: passes a gap of what is no longer kept, and one that is counted', () => {
+    const history = gap('t2', 't4', 't3')
+    history.gapCount(1, 1)
+    expect(checkGaps(facts(history))).toEqual([])
+  })
+
+  test('P1: catches a gap that is not true, one that is not counted, and one that ends before it begins', () => {
+    expect(checkGaps(facts(gap('t3', 't4', 't2')))).toHaveLength(1)
+    expect(checkGaps(facts(gap('t2', 't2', 't3')))).toHaveLength(1)
+    const history = gap('t2', 't4', 't3')
+    history.gapCount(1, 0)
+    expect(checkGaps(facts(history))).toHaveLength(1)
+  })
+
+  test('P1: a gap at the sink excuses what it covers, in its partition and in what came of it', () => {
+    const missing = (token: string, from: string, to: string): string[] => {
+      const history = new History()
+      history.gap('gap-written', 1, { token, from: at(from), to: at(to) }, at('t8'))
+      return facts(history).inRange.map(({ id }) => id)
+    }
+    expect(missing('A', 't3', 't4')).toEqual(['a2', 'a4x', 'a4y', 'b6', 'c7'])
+    expect(missing('A', 't3', 't7')).toEqual(['a2', 'c7'])
+    expect(missing('B', 't2', 't8')).toEqual(['a2', 'a3', 'a4x', 'a4y', 'c7'])
+  })
+})
+
+describe('checkMovesAfterTheirPast', () => {
+  const moves = [{ timestamp: at('t5'), from: 'A', to: 'B' }]
+  const movedAfter = (...settled: string[]): Violation[] => {
+    const history = new History()
+    for (const id of settled) history.written(1, { id, key: 'k1', timestamp: at('t1') })
+    history.delivered(1, { id: 'b6', key: 'k1' })
+    return checkMovesAfterTheirPast(gatherFacts({ ...LEDGER, moves }, history.events, OPTIONS))
+  }
+
+  test('P4: what follows a move comes when everything up to it is settled', () => {
+    expect(movedAfter('a2', 'a3', 'a4x', 'a4y')).toEqual([])
+  })
+
+  test('P4: one open change of where the range came from is caught', () => {
+    expect(movedAfter('a2', 'a3', 'a4x')).toHaveLength(1)
+  })
+})

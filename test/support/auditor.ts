@@ -1,5 +1,6 @@
 /** Judges a run by the stream's ledger and the recorded history, never by Millrace's own counters. */
 import type { CommitTimestamp } from '../../src/model/commit-timestamp.ts'
+import { ROOT_TOKEN } from '../../src/model/partition.ts'
 import {
   Coverage,
   type EventOf,
@@ -54,9 +55,11 @@ export function audit(
     ...checkRecording(facts, options),
     ...checkLiveness(options),
     ...checkNothingLost(facts, options),
+    ...checkGaps(facts),
     ...checkGaplessCheckpoint(facts),
     ...checkOrderPerKey(facts, options),
     ...checkChildrenAfterParents(facts),
+    ...checkMovesAfterTheirPast(facts),
     ...checkEndHasEvidence(facts),
     ...checkRestartRepeatsNothing(facts),
     ...checkBoundedMemory(facts, options),
@@ -109,6 +112,26 @@ export function checkNothingLost(facts: Facts, { completed }: Pick<AuditOptions,
   return violations
 }
 
+/** P1: what is given up as lost was really no longer kept, no more than that, and is counted. */
+export function checkGaps({ events }: Facts): Violation[] {
+  const violations: Violation[] = []
+  const delivered = new Map<number, number>()
+  for (const event of events) {
+    const fail = (message: string): number => violations.push({ promise: 'P1', message, event })
+    if (event.type === 'gap-delivered') {
+      const { token, from, to, expiredBefore } = event
+      delivered.set(event.run, (delivered.get(event.run) ?? 0) + 1)
+      if (from >= to) fail(`a gap of ${token} ends at ${to}, before it begins`)
+      // Clocks differ, so a reader may take for lost what is about to be.
+      if (from >= expiredBefore) fail(`a gap of ${token} begins at ${from}, but the stream kept ${expiredBefore} on`)
+    } else if (event.type === 'gap-count') {
+      const count = delivered.get(event.run) ?? 0
+      if (event.count < count) fail(`${count} gaps were delivered, but ${event.count} counted`)
+    }
+  }
+  return violations
+}
+
 /** P2: a stored watermark never passes what was not settled when it was written, and never moves back. */
 export function checkGaplessCheckpoint(facts: Facts): Violation[] {
   const violations: Violation[] = []
@@ -127,6 +150,7 @@ export function checkGaplessCheckpoint(facts: Facts): Violation[] {
     const open = timeline?.openBefore(watermark, askedAt)
     if (open) fail(`${event.token} was stored at ${watermark} while ${open.id} of ${open.commitTimestamp} was open`)
     for (const id of boundaryIds) {
+      if (id.startsWith('gap/')) continue
       const settledAt = facts.judged.get(id)?.settledAt
       if (settledAt === undefined) fail(`${event.token} was stored with boundary id ${id}, which is not of this stream`)
       else if (settledAt >= askedAt) fail(`${event.token} was stored with boundary id ${id}, which was open`)
@@ -159,6 +183,8 @@ export function checkOrderPerKey(facts: Facts, { completed }: Pick<AuditOptions,
     } else firstOf.set(change.key, { id: change.id, event: first })
 
     const repeated = lastOf.get(change.key)
+    // What is lost cannot follow again: that is what its gap says.
+    if (facts.isLost(change)) continue
     if (completed && repeated && repeated.event.number > last.number) {
       const message = `key ${change.key}: ${repeated.id} was repeated after ${change.id}, which did not follow again`
       violations.push({ promise: 'P3', message, event: repeated.event })
@@ -172,14 +198,18 @@ export function checkChildrenAfterParents(facts: Facts): Violation[] {
   const violations: Violation[] = []
   const finished = new Set<string>()
   const started = new Set<string>()
+  let lostBefore = ''
   for (const event of facts.events) {
     if (isFinish(event)) finished.add(event.token)
+    if (event.type === 'gap-delivered' && event.to > lostBefore) lostBefore = event.to
     if (event.type !== 'query-started' || started.has(event.token)) continue
     started.add(event.token)
     for (const token of facts.partitions.get(event.token)?.parents ?? []) {
       const parent = facts.partitions.get(token)
       // A parent that ended before the start has nothing in range and is never read.
       if (parent === undefined || (parent.end !== null && parent.end <= facts.range.start)) continue
+      // Neither is one that came and went in a gap: nobody has heard of it.
+      if (!started.has(token) && parent.end !== null && parent.end <= lostBefore) continue
       const open = facts.timelines.get(token)?.openBefore(null, event.number)
       const reason = finished.has(token) ? open && `${open.id} of ${token} was open` : `${token} was not finished`
       if (reason)
@@ -189,7 +219,37 @@ export function checkChildrenAfterParents(facts: Facts): Violation[] {
   return violations
 }
 
-/** P5: a partition is finished only after child records and a clean end, an end record, or an answer past the user's end. */
+/** P4: what a partition holds behind a move into it comes when everything up to the move is settled where it came from. */
+export function checkMovesAfterTheirPast(facts: Facts): Violation[] {
+  const violations: Violation[] = []
+  const pending = Map.groupBy(facts.moves, (move) => move.to)
+  for (const event of facts.events) {
+    // Who lost the time of a move in a gap has not heard of it.
+    if (event.type === 'gap-delivered') {
+      const kept = pending.get(event.token)?.filter(({ timestamp }) => timestamp < event.from || timestamp >= event.to)
+      if (kept) pending.set(event.token, kept)
+    }
+    const change = event.type === 'delivered' ? facts.changes.get(event.id) : undefined
+    const moves = change && pending.get(change.partitionToken)
+    if (change === undefined || moves === undefined) continue
+    const passed = moves.filter(({ timestamp }) => timestamp < change.commitTimestamp)
+    if (passed.length === 0) continue
+    for (const { timestamp, from } of passed) {
+      const open = facts.timelines.get(from)?.openUpTo(timestamp, event.number)
+      if (open === undefined) continue
+      const message = `${change.id} was delivered behind a move of ${timestamp} while ${open.id} of ${from} was open`
+      violations.push({ promise: 'P4', message, event })
+    }
+    // What is settled stays so: each move is judged once.
+    pending.set(
+      change.partitionToken,
+      moves.filter((move) => !passed.includes(move)),
+    )
+  }
+  return violations
+}
+
+/** P5: a partition is finished only after child records and a clean end, an end record, a gap, or an answer past the user's end. */
 export function checkEndHasEvidence(facts: Facts): Violation[] {
   const { end } = facts.range
   const violations: Violation[] = []
@@ -203,6 +263,7 @@ export function checkEndHasEvidence(facts: Facts): Violation[] {
       if ((isEnd || event.kind === 'last' || isPastEnd(event, end)) && !evidentSince.has(event.token))
         evidentSince.set(event.token, event.number)
     }
+    if (event.type === 'gap-delivered' && !evidentSince.has(event.token)) evidentSince.set(event.token, event.number)
     if (!isFinish(event)) continue
     // What begins after the user's end has nothing to read, so it needs no answer either.
     const partition = facts.partitions.get(event.token)
@@ -241,7 +302,9 @@ export function checkRestartRepeatsNothing(facts: Facts): Violation[] {
     } else if (event.type === 'query-started') {
       const end = finished.get(event.token)
       // A worker that was paused may be late to learn of it; a run that began afterwards, or did it itself, is not.
-      if (end && (end.run === event.run || (run && run.start > end.number))) {
+      const isLook = event.token === ROOT_TOKEN && event.start > facts.range.start
+      // Which partitions there are behind a gap is asked as the first query of a stream is.
+      if (end && !isLook && (end.run === event.run || (run && run.start > end.number))) {
         fail(`${event.token} was read again after it was finished`, event)
       }
       const coverage = new Coverage(stored.get(event.token))

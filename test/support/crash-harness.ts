@@ -4,12 +4,14 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
+import { DatabaseSync } from 'node:sqlite'
 import { fileURLToPath } from 'node:url'
 import { type Change, changeId, rowKey } from '../../src/model/data-change-record.ts'
 import type { Partition } from '../../src/model/partition.ts'
 import { type SeededRandom, type ServedStream, SimulatedStream, serveStream } from '../../src/simulator/index.ts'
 import { sqlitePartitionStore } from '../../src/stores/index.ts'
 import { checkNothingLost, checkOrderPerKey, type Violation } from './auditor.ts'
+import type { CounterOrders } from './counter-worker.ts'
 import type { FreezePoint, WorkerOrders, WorkerReport } from './crash-worker.ts'
 import { gatherFacts, History } from './history.ts'
 
@@ -24,8 +26,8 @@ export class CrashWorker implements AsyncDisposable {
   #errors = ''
   #hasExited = false
 
-  constructor(compileCache: string) {
-    this.#process = spawn(process.execPath, ['--conditions=@millrace/source', WORKER], {
+  constructor(compileCache: string, script: string = WORKER) {
+    this.#process = spawn(process.execPath, ['--conditions=@millrace/source', script], {
       stdio: ['pipe', 'pipe', 'pipe'],
       env: { ...process.env, NODE_COMPILE_CACHE: compileCache, METADATA_SERVER_DETECTION: 'none' },
     })
@@ -46,7 +48,7 @@ export class CrashWorker implements AsyncDisposable {
     })
   }
 
-  start(orders: WorkerOrders): void {
+  start(orders: WorkerOrders | CounterOrders): void {
     this.#process.stdin!.write(`${JSON.stringify(orders)}\n`)
   }
 
@@ -73,12 +75,14 @@ export class CrashWorker implements AsyncDisposable {
     )
   }
 
+  /** How many items were written by this worker. */
+  get written(): number {
+    return this.reports.reduce((sum, report) => sum + (report.kind === 'written' ? report.items : 0), 0)
+  }
+
   /** Resolves when so many items were written by this worker. */
   async wrote(items: number): Promise<void> {
-    await this.#until(`${items} written items`, () => {
-      const written = this.reports.reduce((sum, report) => sum + (report.kind === 'written' ? report.items : 0), 0)
-      return written >= items || undefined
-    })
+    await this.#until(`${items} written items`, () => this.written >= items || undefined)
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -182,7 +186,8 @@ export class CrashSite implements AsyncDisposable {
       statePath: join(this.folder, 'state.db'),
       outPath: join(this.folder, 'out.jsonl'),
       owner: `worker-${++this.#names}`,
-      leaseMs: 250,
+      // No machine is so slow that a worker loses its lease while it works.
+      leaseMs: 60_000,
       ...options,
     }
   }
@@ -195,6 +200,13 @@ export class CrashSite implements AsyncDisposable {
     worker.start(this.orders({ freeze }))
     await worker.heard('frozen')
     await worker.kill()
+    this.expireLeases()
+  }
+
+  /** As if the leases of a dead worker had run out: its successor need not wait for that. */
+  expireLeases(): void {
+    using db = new DatabaseSync(join(this.folder, 'state.db'))
+    db.exec('UPDATE partitions SET lease_until_ms = 0')
   }
 
   async runToEnd(end: string, worker: CrashWorker = this.spawn()): Promise<void> {

@@ -19,11 +19,20 @@ export interface LedgerPartition {
   readonly end: CommitTimestamp | null
 }
 
+/** A key range that moved between two partitions that live on, or are made or end by it. */
+export interface LedgerMove {
+  readonly timestamp: CommitTimestamp
+  readonly from: string
+  readonly to: string
+}
+
 /** The truth that a run is judged by. The simulator's ledger is a superset. */
 export interface Ledger {
   /** In commit order. */
   readonly changes: readonly LedgerChange[]
   readonly partitions: readonly LedgerPartition[]
+  /** With mutable key ranges only. */
+  readonly moves?: readonly LedgerMove[]
 }
 
 /** Partitions from the steps that made them, as the simulator's ledger lists them: parents end where children start. */
@@ -44,6 +53,22 @@ export function lineageOf(
     for (const token of children) partitions.set(token, { token, parents, start: timestamp, end: null })
   }
   return [...partitions.values()]
+}
+
+/** Moves from the steps that made them, as the simulator's ledger lists them. */
+export function movesOf(
+  topology: readonly {
+    readonly kind: string
+    readonly timestamp: CommitTimestamp
+    readonly parents: readonly string[]
+    readonly children: readonly string[]
+  }[],
+): LedgerMove[] {
+  return topology.flatMap(({ kind, timestamp, parents, children }) =>
+    parents.flatMap((from, index) =>
+      (kind === 'rotateRanges' ? [children[index]!] : children).map((to) => ({ timestamp, from, to })),
+    ),
+  )
 }
 
 export type RunOutcome = 'drained' | 'finished' | 'failed'
@@ -78,6 +103,13 @@ export interface StoreWrite {
   readonly leaseLeftMs?: number
 }
 
+/** What a gap says: some changes of this partition, or of what came of it, are lost from `from` to just before `to`. */
+export interface GapNote {
+  readonly token: string
+  readonly from: CommitTimestamp
+  readonly to: CommitTimestamp
+}
+
 /** Every event carries its running number and the run that it belongs to; two workers at once are two runs. */
 export type HistoryEvent = { readonly number: number; readonly run: number } & (
   | { readonly type: 'run-started' }
@@ -100,6 +132,10 @@ export type HistoryEvent = { readonly number: number; readonly run: number } & (
   | { readonly type: 'delivered'; readonly id: string; readonly key: string }
   | { readonly type: 'written'; readonly id: string; readonly key: string; readonly timestamp: CommitTimestamp }
   | { readonly type: 'skipped'; readonly id: string }
+  /** A gap left the source, or its place at the sink is taken; `expiredBefore` is what the stream kept by then. */
+  | ({ readonly type: 'gap-delivered' | 'gap-written'; readonly expiredBefore: CommitTimestamp } & GapNote)
+  /** How many gaps the run says that it skipped. */
+  | { readonly type: 'gap-count'; readonly count: number }
   | ({ readonly type: 'store-write' } & StoreWrite)
   | { readonly type: 'in-flight'; readonly count: number; readonly bytes: number }
   | { readonly type: 'low-watermark'; readonly value: CommitTimestamp }
@@ -170,6 +206,14 @@ export class History {
     this.events.push({ number: this.position, type: 'skipped', run, id })
   }
 
+  gap(type: 'gap-delivered' | 'gap-written', run: number, gap: GapNote, expiredBefore: CommitTimestamp): void {
+    this.events.push({ number: this.position, type, run, ...gap, expiredBefore })
+  }
+
+  gapCount(run: number, count: number): void {
+    this.events.push({ number: this.position, type: 'gap-count', run, count })
+  }
+
   storeWrite(run: number, write: StoreWrite): void {
     this.events.push({ number: this.position, type: 'store-write', run, ...write })
   }
@@ -207,6 +251,12 @@ export class Timeline {
       if (last === undefined || change.settledAt > last.settledAt) last = change
       this.#lastSettled.push(last)
     }
+  }
+
+  /** A change committed at or before `timestamp` that was not settled when event `number` came. */
+  openUpTo(timestamp: CommitTimestamp, number: number): JudgedChange | undefined {
+    // No time lies between this text and the time itself.
+    return this.openBefore(`${timestamp}~`, number)
   }
 
   /** A change committed before `timestamp` (null: at any time) that was not settled when event `number` came. */
@@ -298,12 +348,15 @@ export class OpenDeliveries {
 export interface Facts {
   readonly range: ReadRange
   readonly events: readonly HistoryEvent[]
+  /** Whether a gap at the sink says that a change may be lost. */
+  readonly isLost: (change: LedgerChange) => boolean
   /** All changes of the ledger, in range or not. */
   readonly changes: ReadonlyMap<string, LedgerChange>
   /** Changes in range, in commit order. */
   readonly inRange: readonly JudgedChange[]
   readonly judged: ReadonlyMap<string, JudgedChange>
   readonly partitions: ReadonlyMap<string, LedgerPartition>
+  readonly moves: readonly LedgerMove[]
   /** Timelines of single partitions, and of all together. */
   readonly timelines: ReadonlyMap<string, Timeline>
   readonly timeline: Timeline
@@ -312,20 +365,52 @@ export interface Facts {
 /** Sorts and indexes once, so that each check is one pass over the events. */
 export function gatherFacts(ledger: Ledger, events: readonly HistoryEvent[], range: ReadRange): Facts {
   const settledAt = firstSettlements(events)
+  const partitions = new Map(ledger.partitions.map((partition) => [partition.token, partition]))
+  const gaps = events.filter((event): event is EventOf<'gap-written'> => event.type === 'gap-written')
+  const isLost = (change: LedgerChange): boolean => gaps.some((gap) => covers(gap, change, partitions))
   const inRange = ledger.changes
     .filter(({ commitTimestamp }) => isInRange(commitTimestamp, range))
     .map((change) => ({ ...change, settledAt: settledAt.get(change.id) ?? Number.POSITIVE_INFINITY }))
+    // What a gap at the sink says is lost need not come; what came of it is judged like everything else.
+    .filter((change) => change.settledAt < Number.POSITIVE_INFINITY || !isLost(change))
   const byPartition = Map.groupBy(inRange, (change) => change.partitionToken)
   return {
     range,
     events,
+    isLost,
     changes: new Map(ledger.changes.map((change) => [change.id, change])),
     inRange,
     judged: new Map(inRange.map((change) => [change.id, change])),
-    partitions: new Map(ledger.partitions.map((partition) => [partition.token, partition])),
+    partitions,
+    moves: ledger.moves ?? [],
     timelines: new Map([...byPartition].map(([token, changes]) => [token, new Timeline(changes)])),
     timeline: new Timeline(inRange),
   }
+}
+
+/** Whether a change may be lost in a gap: in its time, and in its partition or one that began later in its range. */
+function covers(
+  { token, from, to }: GapNote,
+  { commitTimestamp, partitionToken }: LedgerChange,
+  partitions: ReadonlyMap<string, LedgerPartition>,
+): boolean {
+  if (commitTimestamp < from || commitTimestamp >= to) return false
+  if (token === partitionToken || token === ROOT_TOKEN) return true
+  const partition = partitions.get(partitionToken)
+  // Partitions without parents are those to begin with, or any that came up while ranges moved.
+  if (partition === undefined || partition.start < from) return false
+  return partition.parents.length === 0 || descendsFrom(partition, token, partitions)
+}
+
+function descendsFrom(
+  { parents }: LedgerPartition,
+  ancestor: string,
+  partitions: ReadonlyMap<string, LedgerPartition>,
+): boolean {
+  return parents.some((token) => {
+    const parent = partitions.get(token)
+    return token === ancestor || (parent !== undefined && descendsFrom(parent, ancestor, partitions))
+  })
 }
 
 export function isInRange(timestamp: CommitTimestamp, { start, end }: ReadRange): boolean {

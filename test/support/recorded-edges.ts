@@ -2,7 +2,7 @@
 import { SinkError } from '../../src/core/errors.ts'
 import type { Sink } from '../../src/core/types.ts'
 import type { ChangeStreamClient } from '../../src/model/change-stream.ts'
-import { type Change, changeId, recordId, rowKey } from '../../src/model/data-change-record.ts'
+import { type Change, changeId, type Gap, recordId, rowKey } from '../../src/model/data-change-record.ts'
 import type { PartitionStore, PartitionTable } from '../../src/stores/index.ts'
 import type { Fate, Trouble } from './fate.ts'
 import type { History } from './history.ts'
@@ -124,12 +124,18 @@ function recordedTable(
   }
 }
 
+type Item = Change | Gap
+
+function keyOf(item: Item): string {
+  return item.op === 'gap' ? item.partitionToken : rowKey(item.table, item.keys)
+}
+
 export interface SinkTrouble extends Trouble {
   /** Chance that only some items of a batch are written. */
   readonly halfBatches: number
 }
 
-/** A sink that writes into the history. Items are changes, or lists of changes behind a `batch`. */
+/** A sink that writes into the history. Items are changes and gaps, or lists of them behind a `batch`. */
 export function recordedSink(
   run: number,
   history: History,
@@ -137,9 +143,14 @@ export function recordedSink(
   trouble: SinkTrouble,
   random: { chance(p: number): boolean },
   lane: ((key: string) => string) | undefined,
-): Sink<Change | readonly Change[]> {
-  const put = (item: Change | readonly Change[]): void => {
-    for (const change of [item].flat() as Change[]) {
+  noteGap: (gap: Gap) => void = () => undefined,
+): Sink<Item | readonly Item[]> {
+  const put = (item: Item | readonly Item[]): void => {
+    for (const change of [item].flat() as Item[]) {
+      if (change.op === 'gap') {
+        noteGap(change)
+        continue
+      }
       const { table, keys, commitTimestamp: timestamp } = change
       history.written(run, { id: changeId(change), key: rowKey(table, keys), timestamp })
     }
@@ -156,7 +167,7 @@ export function recordedSink(
         const failedItems: number[] = []
         const failedKeys = new Set<string>()
         for (const [index, item] of items.entries()) {
-          const keys = ([item].flat() as Change[]).map((change) => rowKey(change.table, change.keys))
+          const keys = ([item].flat() as Item[]).map(keyOf)
           if (random.chance(0.5) && !keys.some((key) => failedKeys.has(key))) {
             put(item)
             continue

@@ -3,21 +3,23 @@
 import { BoundedQueue } from '../../core/bounded-queue.ts'
 import type { Timer } from '../../core/clock.ts'
 import type { Failure } from '../../core/delivery.ts'
-import { ClosedError, describeThrown } from '../../core/errors.ts'
+import { ClosedError, describeThrown, EnvironmentError, type StreamError } from '../../core/errors.ts'
 import { reportForgotten } from '../../core/forgotten-deliveries.ts'
 import { InFlightBudget } from '../../core/in-flight-budget.ts'
 import { abortable, settlesWithin } from '../../core/signals.ts'
 import { type Chunk, mark, Stage } from '../../core/stage.ts'
 import type { CommitTimestamp, Decision } from '../../core/types.ts'
-import type { ChangeStreamClient, StreamDescription } from '../../model/change-stream.ts'
+import type { ChangeStreamClient } from '../../model/change-stream.ts'
 import { timestampFromMs } from '../../model/commit-timestamp.ts'
 import type { Gap } from '../../model/data-change-record.ts'
 import type { SourceContext, SourceRun, SourceStatus } from '../source.ts'
 import { Checkpointer } from './checkpointer.ts'
 import type { DeliverableRows } from './deliverable-rows.ts'
+import { DescribedStream } from './described-stream.ts'
 import type { LivePartition, Reading, SettlementDesk } from './live-partition.ts'
 import { type InPlace, readPartition } from './partition-reader.ts'
 import { PartitionSupervisor } from './partition-supervisor.ts'
+import { isJudgedByTimes } from './read-failure.ts'
 import { RetentionGuard } from './retention-guard.ts'
 
 export interface ChangeStreamRunOptions<T> {
@@ -63,7 +65,7 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
   #skipped = 0
   #rereads = 0
   #gaps = 0
-  #description: StreamDescription | undefined
+  #described: DescribedStream | undefined
   #retention: RetentionGuard | undefined
 
   constructor(options: ChangeStreamRunOptions<T>, context: SourceContext) {
@@ -117,9 +119,9 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
     return minimum(live, (partition) => partition.watermark) ?? this.#supervisor?.finalWatermark
   }
 
-  acked(): void {
+  acked(partition: string): void {
     this.#settled++
-    this.#supervisor?.barriers.progressed()
+    this.#supervisor?.barriers.progressed(partition)
   }
 
   nacked(partition: string, { id, value, error, attempt, ...failure }: Failure): boolean {
@@ -172,11 +174,10 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
     const { client, start, end, maxPartitions } = this.#options
     const { store, pipeline, owner, leaseMs, onHeld, clock, random, logger, checkpointIntervalMs } = this.#context
     const opening = this.#opening.signal
-    this.#description = await abortable(client.describe(opening), opening)
-    this.#retention = new RetentionGuard(this.#description.retentionMs, clock, logger)
-    const table = await store.open(pipeline)
-    // A drain or close meanwhile found no supervisor to stop.
-    opening.throwIfAborted()
+    this.#described = await DescribedStream.open(client, { clock, random, logger }, opening)
+    this.#retention = new RetentionGuard(this.#described, clock, logger)
+    // A drain or close meanwhile finds no supervisor to stop.
+    const table = await abortable(store.open(pipeline).catch(cannotBegin), opening)
     this.#supervisor = new PartitionSupervisor({
       table,
       owner,
@@ -201,6 +202,8 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
       logger,
       beforeTick: () => {
         this.#reportForgotten()
+        this.#supervisor?.releaseOrphans()
+        this.#described?.refresh()
         this.#retention?.check(this.#lowWatermark)
       },
       onFailure: (error) => this.#fail(error),
@@ -208,17 +211,25 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
     this.#scheduleMark()
   }
 
-  #readPartition(partition: LivePartition, inPlace: InPlace, signal: AbortSignal): Promise<CommitTimestamp | null> {
+  async #readPartition(
+    partition: LivePartition,
+    inPlace: InPlace,
+    signal: AbortSignal,
+  ): Promise<CommitTimestamp | null> {
     const { client, rowsOf, end, heartbeatMs, onGap, gapValue } = this.#options
     const { limits, clock, random, logger } = this.#context
-    const { mode, retentionMs } = this.#description!
+    const described = this.#described!
+    const { mode } = described
     const supervisor = this.#supervisor!
-    return readPartition(
+    const endedAt = await readPartition(
       partition,
       {
         client,
         mode,
-        retentionMs,
+        retentionMs: (forFailure, partitionSignal) =>
+          isJudgedByTimes(forFailure)
+            ? described.askRetentionMs(partitionSignal)
+            : Promise.resolve(described.retentionMs),
         onGap,
         rowsOf,
         gapValue,
@@ -236,6 +247,7 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
         },
         announce: (parent, record) => supervisor.announce(parent, record),
         childrenStart: (parent) => supervisor.childrenStart(parent),
+        live: supervisor.live,
         barriers: supervisor.barriers,
         reread: () => this.#rereads++,
         skipped: (gap) => {
@@ -246,6 +258,10 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
       inPlace,
       signal,
     )
+    // What moved in here came after its past was settled elsewhere. That is stored before this one is finished: else a
+    // crash would bring the past again, and not what followed it.
+    if (mode === 'mutable') await this.#checkpointer!.store(signal)
+    return endedAt
   }
 
   /** The run is lost: whoever carries its deliveries hears of it at once, also if it no longer reads the stream. */
@@ -284,7 +300,8 @@ export class ChangeStreamRun<T> implements SourceRun<T>, SettlementDesk {
       const entered = minimum([...(this.#supervisor?.live.values() ?? [])], (partition) => partition.enteredUpTo)
       if (entered !== undefined && (this.#lastMark === undefined || entered > this.#lastMark)) {
         this.#lastMark = entered
-        this.#queue.offer({ chunk: [mark(entered)], reading: undefined })
+        // A consumer that stands still finds one mark behind what it has not taken, not one for each tick.
+        this.#queue.offerInPlaceOf(isMarkOnly, { chunk: [mark(entered)], reading: undefined })
       }
       this.#scheduleMark()
     })
@@ -314,6 +331,17 @@ function minimum(
     if (least === undefined || time < least) least = time
   }
   return least
+}
+
+function isMarkOnly({ reading }: QueuedChunk<unknown>): boolean {
+  return reading === undefined
+}
+
+/** A store that cannot be had at the start is a matter of the machine, not of the run. By code: it may be of another copy. */
+function cannotBegin(error: unknown): never {
+  const { code, message, retryable = false, hint } = Object(error) as Partial<StreamError>
+  if (code !== 'STORE_FAILED' || message === undefined) throw error
+  throw new EnvironmentError(message, { cause: error, retryable, ...(hint !== undefined && { hint }) })
 }
 
 const DRAINED = new Error('reading was drained')

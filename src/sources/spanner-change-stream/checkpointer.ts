@@ -2,7 +2,7 @@
 import { type Clock, sleep, type Timer } from '../../core/clock.ts'
 import { backoffMs } from '../../core/error-policy.ts'
 import { isRetryable, StoreError } from '../../core/errors.ts'
-import { settlesWithin } from '../../core/signals.ts'
+import { abortable, settlesWithin } from '../../core/signals.ts'
 import type { Logger } from '../../core/types.ts'
 import type { CheckpointWrite, PartitionTable } from '../../stores/partition-store.ts'
 import type { LivePartition } from './live-partition.ts'
@@ -27,6 +27,7 @@ export class Checkpointer {
   readonly #context: CheckpointerContext
   #tick: Timer | undefined
   #ticking: Promise<void> = Promise.resolve()
+  #writing: Promise<void> = Promise.resolve()
   #lease: Timer | undefined
   #isStopped = false
 
@@ -34,6 +35,20 @@ export class Checkpointer {
     this.#context = context
     this.#renewed(context.clock.now())
     this.#schedule()
+  }
+
+  /** Stores the progress of all partitions now, in one commit, and tries again for as long as that can help. */
+  async store(signal: AbortSignal): Promise<void> {
+    const { clock, random } = this.#context
+    for (let attempt = 1; ; attempt++) {
+      try {
+        await abortable(this.#checkpoint(), signal)
+        return
+      } catch (error) {
+        if (signal.aborted || !isRetryable(error)) throw error
+        await sleep(clock, backoffMs(attempt, 50, 5_000, random), signal)
+      }
+    }
   }
 
   /** Ends the ticks and stores what is left, with a few tries: what is not stored comes again at the next start. */
@@ -74,7 +89,13 @@ export class Checkpointer {
     }
   }
 
-  async #checkpoint(): Promise<void> {
+  #checkpoint(): Promise<void> {
+    const written = this.#writing.then(() => this.#write())
+    this.#writing = written.catch(() => undefined)
+    return written
+  }
+
+  async #write(): Promise<void> {
     const { supervisor, table, owner, leaseMs, clock } = this.#context
     const dirty = [...supervisor.live.values()].filter((p) => p.state === 'RUNNING' && p.isDirty && !p.isFinishing)
     const writes = dirty.map((partition): { readonly partition: LivePartition; readonly write: CheckpointWrite } => ({

@@ -1,24 +1,26 @@
 /** What one data change record becomes: a delivery per row, or one for the whole record. */
-import { type Change, changesOf, type DataChangeRecord, recordId, rowKey } from '../../model/data-change-record.ts'
+import { type Change, changeAt, type DataChangeRecord, rowKey } from '../../model/data-change-record.ts'
 
-export interface DeliverableRow<T> {
-  readonly id: string
-  readonly key: string
-  readonly value: T
+/** Functions instead of a list of rows: they are called for each record that is read. */
+export interface DeliverableRows<T> {
+  count(record: DataChangeRecord): number
+  value(record: DataChangeRecord, index: number): T
+  key(record: DataChangeRecord, index: number): string
+  /** The same for the same row in every run. */
+  id(recordId: string, index: number): string
 }
 
-export type DeliverableRows<T> = (record: DataChangeRecord) => readonly DeliverableRow<T>[]
-
-export const rowsOfRecord: DeliverableRows<Change> = (record) => {
-  const id = recordId(record)
-  return changesOf(record).map((value) => ({
-    id: `${id}/${value.modIndex}`,
-    key: rowKey(value.table, value.keys),
-    value,
-  }))
+export const rowsOfRecord: DeliverableRows<Change> = {
+  count: ({ mods }) => mods.length,
+  value: changeAt,
+  key: ({ tableName, mods }, index) => rowKey(tableName, mods[index]!.keys),
+  id: (recordId, index) => `${recordId}/${index}`,
 }
 
 /** A record touches many keys: all records of one partition share its token as key, which keeps their order. */
-export const wholeRecord: DeliverableRows<DataChangeRecord> = (record) => [
-  { id: recordId(record), key: record.partitionToken, value: record },
-]
+export const wholeRecord: DeliverableRows<DataChangeRecord> = {
+  count: () => 1,
+  value: (record) => record,
+  key: ({ partitionToken }) => partitionToken,
+  id: (recordId) => recordId,
+}

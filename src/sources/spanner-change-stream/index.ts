@@ -5,10 +5,11 @@ import { knownKeys, nonEmptyString, oneOf, positiveInteger } from '../../core/op
 import type { ChangeStreamClient } from '../../model/change-stream.ts'
 import { type CommitTimestamp, parseTimestamp } from '../../model/commit-timestamp.ts'
 import type { Change, DataChangeRecord, Gap } from '../../model/data-change-record.ts'
-import { aloneContext, Source } from '../source.ts'
+import { aloneContext, Source, type SourceChecks } from '../source.ts'
 import { ChangeStreamRun } from './change-stream-run.ts'
+import { SpannerChangeStreamClient } from './connection/spanner-client.ts'
 import { type DeliverableRows, rowsOfRecord, wholeRecord } from './deliverable-rows.ts'
-import { SpannerChangeStreamClient } from './spanner-client.ts'
+import { checkSpanner } from './preflight/preflight.ts'
 
 export interface SpannerChangeStreamOptions {
   /** `projects/<project>/instances/<instance>/databases/<database>` */
@@ -91,7 +92,7 @@ function makeSource<T>(options: SpannerChangeStreamOptions, rowsOf: DeliverableR
   knownKeys(OWNER, options, KNOWN)
   const { heartbeatMs = 2000, maxPartitions = 1000, priority, requestTag, directedRead, databaseRole, client } = options
   // Every client of Google's honours this variable, and users of the library expect it here as well.
-  const { emulatorHost = process.env.SPANNER_EMULATOR_HOST } = options
+  const { emulatorHost = process.env.SPANNER_EMULATOR_HOST || undefined } = options
   const database = checkedDatabase(options.database)
   const stream = checkedStream(options.stream)
   const { start, end } = checkedRange(options)
@@ -122,7 +123,19 @@ function makeSource<T>(options: SpannerChangeStreamOptions, rowsOf: DeliverableR
       },
       context,
     )
-  return new Source(stream, open, () => aloneContext(stream))
+  const checks: SourceChecks = (signal, progress) =>
+    checkSpanner(
+      {
+        ...{ database, stream, start, end, onGap, heartbeatMs, databaseRole, emulatorHost },
+        isHostFromEnvironment: options.emulatorHost === undefined,
+        keyFile: process.env.GOOGLE_APPLICATION_CREDENTIALS,
+        client: connect(),
+        ownsClient: client === undefined,
+      },
+      signal,
+      progress,
+    )
+  return new Source(stream, open, () => aloneContext(stream), checks)
 }
 
 function checkedDatabase(database: unknown): string {

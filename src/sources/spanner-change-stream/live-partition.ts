@@ -9,7 +9,7 @@ import { ReadPosition } from './read-position.ts'
 
 /** Where settlements end up, shared by all partitions of a run. */
 export interface SettlementDesk {
-  acked(): void
+  acked(partition: string): void
   /** True if the failed delivery is given up, so that reading goes on; false if the run stops. */
   nacked(partition: string, failure: Failure): boolean
   decide(error: unknown, value: unknown, partition: string, attempt: number): Decision
@@ -116,7 +116,7 @@ export class Reading implements Origin {
     const bytes = this.tracker.settle(sequence)
     if (bytes === undefined) return
     this.account.give(bytes)
-    this.#desk.acked()
+    this.#desk.acked(this.partition)
   }
 
   nacked(sequence: number, failure: Failure): void {

@@ -9,6 +9,7 @@ import type { ChildPartitionsRecord } from '../../model/data-change-record.ts'
 import { type Partition, ROOT_TOKEN } from '../../model/partition.ts'
 import type { NewPartition, PartitionTable } from '../../stores/partition-store.ts'
 import { LivePartition } from './live-partition.ts'
+import { lostParents } from './lost-parents.ts'
 import { MoveInBarriers } from './move-in-barriers.ts'
 import type { InPlace } from './partition-reader.ts'
 
@@ -55,10 +56,7 @@ export class PartitionSupervisor {
   constructor(context: SupervisorContext) {
     this.#context = context
     this.#places = new PQueue({ concurrency: context.maxPartitions })
-    this.barriers = new MoveInBarriers(this.#live, async (token) => {
-      const row = await this.#stored(() => this.#context.table.get(token))
-      return row?.state === 'FINISHED'
-    })
+    this.barriers = new MoveInBarriers(this.#live, (token) => this.#isFinished(context.table, token))
     // Whoever awaits run() hears of a failure; this keeps a failure before that from being an unhandled one.
     this.#ended.promise.catch(() => undefined)
   }
@@ -68,6 +66,7 @@ export class PartitionSupervisor {
     return this.#live
   }
 
+  /** In this run. */
   get finishedCount(): number {
     return this.#finishedCount
   }
@@ -111,7 +110,7 @@ export class PartitionSupervisor {
     const rows = children.map(({ token, parentTokens }): NewPartition => {
       const parents = parentTokens.filter((parentToken) => parentToken !== '')
       // What came before the start is not ours to read: for the first partitions only the root counts.
-      const isFirst = parent.token === ROOT_TOKEN || parents.length === 0
+      const isFirst = (parent.token === ROOT_TOKEN && !parents.includes(ROOT_TOKEN)) || parents.length === 0
       return { token, parentTokens: isFirst ? [ROOT_TOKEN] : parents, start: startTimestamp }
     })
     const { table, leaseMs } = this.#context
@@ -129,6 +128,16 @@ export class PartitionSupervisor {
   childrenStart({ token }: LivePartition): CommitTimestamp | undefined {
     for (const child of this.#live.values()) if (child.parentTokens.includes(token)) return child.start
     return undefined
+  }
+
+  /** To be called now and then: starts who waits for parents of which nothing will be heard. */
+  releaseOrphans(): void {
+    for (const partition of [...this.#live.values()]) {
+      const lost = lostParents(partition, this.#live)
+      if (lost.length === 0) continue
+      for (const parent of lost) partition.waitingFor.delete(parent)
+      this.#startIfReady(partition)
+    }
   }
 
   /** Looks whether tokens that a checkpoint could not write are really lost to another owner. */
@@ -172,8 +181,7 @@ export class PartitionSupervisor {
 
   async #createRoot(): Promise<void> {
     const { table, owner, leaseMs, start, end } = this.#context
-    const hasProgress = (await this.#stored(() => table.get(ROOT_TOKEN))) !== undefined
-    if (!hasProgress && end !== undefined && start > end) {
+    if (end !== undefined && start > end && !(await this.#hasProgress())) {
       throw new ConfigError(`spannerChangeStream: end lies before the start, got start ${start} and end ${end}`, {
         hint: 'Without stored progress and without the option start, reading begins now. Give a start before the end.',
       })
@@ -181,15 +189,31 @@ export class PartitionSupervisor {
     await this.#stored(() => table.createRoot({ token: ROOT_TOKEN, parentTokens: [], start }, owner, leaseMs))
   }
 
+  async #hasProgress(): Promise<boolean> {
+    const { table } = this.#context
+    if ((await this.#stored(() => table.get(ROOT_TOKEN))) !== undefined) return true
+    return (await this.#stored(() => table.list())).length > 0
+  }
+
+  /** Asks for single parents only: over the years a store collects many that are finished. */
   async #load(unfinished: readonly Partition[]): Promise<void> {
-    const all = await this.#stored(() => this.#context.table.list())
-    const finished = new Set(all.filter((row) => row.state === 'FINISHED').map((row) => row.token))
-    this.#finishedCount = finished.size
-    for (const row of unfinished) {
-      const partition = new LivePartition(row, this.#context.owner)
-      for (const parent of row.parentTokens) if (finished.has(parent)) partition.waitingFor.delete(parent)
-      this.#live.set(row.token, partition)
+    const { table, owner } = this.#context
+    for (const row of unfinished) this.#live.set(row.token, new LivePartition(row, owner))
+    const finished = new Map<string, boolean>([[ROOT_TOKEN, true]])
+    for (const { state, waitingFor } of this.#live.values()) {
+      for (const parent of waitingFor) {
+        if (this.#live.has(parent)) continue
+        // What was started before had all its parents behind it.
+        const isBehind = finished.get(parent) ?? (state !== 'CREATED' || (await this.#isFinished(table, parent)))
+        if (state === 'CREATED') finished.set(parent, isBehind)
+        if (isBehind) waitingFor.delete(parent)
+      }
     }
+  }
+
+  async #isFinished(table: PartitionTable, token: string): Promise<boolean> {
+    const row = await this.#stored(() => table.get(token))
+    return row?.state === 'FINISHED'
   }
 
   async #adopt(row: Partition): Promise<void> {
@@ -198,6 +222,11 @@ export class PartitionSupervisor {
     this.#live.set(row.token, partition)
     for (const parent of row.parentTokens) {
       if (this.#live.has(parent)) continue
+      // The root is stored before everything else, so if it is not live it is finished, whether or not its row is kept.
+      if (parent === ROOT_TOKEN) {
+        partition.waitingFor.delete(parent)
+        continue
+      }
       const parentRow = await this.#stored(() => this.#context.table.get(parent))
       // A parent that is not stored yet has not been announced: it is waited for like any other.
       if (parentRow?.state === 'FINISHED') partition.waitingFor.delete(parent)
@@ -211,7 +240,7 @@ export class PartitionSupervisor {
     // While its parents were looked up, it may have been started, read and finished.
     if (this.#live.get(token) !== partition) return
     this.#started.set(token, this.#runPartition(partition))
-    this.barriers.progressed()
+    this.barriers.progressed(token)
   }
 
   async #runPartition(partition: LivePartition): Promise<void> {

@@ -20,7 +20,7 @@ export interface FailedQuery {
   readonly start: CommitTimestamp
   /** When the announced children of the partition start; undefined if none is known. */
   readonly childrenStart: CommitTimestamp | undefined
-  /** Failures in a row, this one included. */
+  /** Failures in a row with this status, this one included. */
   readonly failures: number
   readonly nowMs: number
   readonly retentionMs: number
@@ -65,7 +65,9 @@ export function judgeFailure(error: unknown, query: FailedQuery): ReadVerdict {
   if (rule === 'retry') return RETRY
   if (rule === 'retry-slowly') return { kind: 'retry', minDelayMs: SLOW_RETRY_MS }
   if (rule === 'retry-a-few-times') {
-    return query.failures <= MAX_SIGN_INS ? { kind: 'retry', minDelayMs: 0 } : { kind: 'stop', error: denied(error) }
+    return query.failures <= MAX_SIGN_INS
+      ? { kind: 'retry', minDelayMs: SLOW_RETRY_MS }
+      : { kind: 'stop', error: denied(error) }
   }
   if (rule === 'by-times') return judgeOutOfRange(error, query)
   // A partition that is older than the retention may be forgotten altogether, token and all.
@@ -73,9 +75,17 @@ export function judgeFailure(error: unknown, query: FailedQuery): ReadVerdict {
   return { kind: 'stop', error: rule(error) }
 }
 
+/** Whether what the failure means depends on how long the stream keeps its history. */
+export function isJudgedByTimes(error: unknown): boolean {
+  return error instanceof SourceError && (error.status === 'OUT_OF_RANGE' || error.status === 'INVALID_ARGUMENT')
+}
+
 function judgeOutOfRange(cause: SourceError, query: FailedQuery): ReadVerdict {
   const { token, start, childrenStart, nowMs, retentionMs } = query
-  if (childrenStart !== undefined && start >= childrenStart) return { kind: 'ended', at: childrenStart }
+  // Whoever stands at the start of its children has seen them all. Not so the root, which begins there.
+  if (token !== ROOT_TOKEN && childrenStart !== undefined && start >= childrenStart) {
+    return { kind: 'ended', at: childrenStart }
+  }
   const to = firstReadable(nowMs, retentionMs)
   if (start < to) return { kind: 'expired', error: expired(cause, token, start, to) }
   if (start > timestampFromMs(nowMs + CLOCK_SLACK_MS)) {
@@ -85,10 +95,14 @@ function judgeOutOfRange(cause: SourceError, query: FailedQuery): ReadVerdict {
     })
     return { kind: 'stop', error }
   }
+  // A start of about now lies ahead for a server whose clock is behind ours; in a moment it does not.
+  if (token === ROOT_TOKEN && start > timestampFromMs(nowMs - CLOCK_SLACK_MS)) {
+    return { kind: 'retry', minDelayMs: SLOW_RETRY_MS }
+  }
   if (token === ROOT_TOKEN) {
     const error = new ConfigError(`spannerChangeStream: the stream does not reach back to ${start}`, {
       cause,
-      hint: 'It was made later than that: give a start after its creation, or leave start out to begin now.',
+      hint: "It was made later than that: give a start after its creation, or leave start out to begin now. Or this machine's clock is far ahead: then set it.",
     })
     return { kind: 'stop', error }
   }

@@ -8,11 +8,13 @@ import type { CommitTimestamp } from '../../model/commit-timestamp.ts'
  */
 export class ReadPosition {
   #timestamp: CommitTimestamp
-  #idsAtTimestamp: Set<string>
+  // Most times have one id: a set is only made for the second one.
+  #firstId: string | undefined
+  #moreIds: Set<string> | undefined
 
   constructor({ watermark, boundaryIds }: Checkpoint) {
     this.#timestamp = watermark
-    this.#idsAtTimestamp = new Set(boundaryIds)
+    for (const id of boundaryIds) this.#remember(id)
   }
 
   get timestamp(): CommitTimestamp {
@@ -21,14 +23,24 @@ export class ReadPosition {
 
   /** Whether this has not been seen. Order inside a partition is by time, so whatever is older is a repeat. */
   isNew(timestamp: CommitTimestamp, id: string): boolean {
-    return timestamp > this.#timestamp || (timestamp === this.#timestamp && !this.#idsAtTimestamp.has(id))
+    if (timestamp > this.#timestamp) return true
+    return timestamp === this.#timestamp && id !== this.#firstId && this.#moreIds?.has(id) !== true
   }
 
   observe(timestamp: CommitTimestamp, id?: string): void {
     if (timestamp > this.#timestamp) {
       this.#timestamp = timestamp
-      this.#idsAtTimestamp.clear()
+      this.#firstId = undefined
+      this.#moreIds = undefined
     }
-    if (id !== undefined && timestamp === this.#timestamp) this.#idsAtTimestamp.add(id)
+    if (id !== undefined && timestamp === this.#timestamp) this.#remember(id)
+  }
+
+  #remember(id: string): void {
+    if (this.#firstId === undefined) this.#firstId = id
+    else if (id !== this.#firstId) {
+      this.#moreIds ??= new Set()
+      this.#moreIds.add(id)
+    }
   }
 }

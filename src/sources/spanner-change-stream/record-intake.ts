@@ -5,13 +5,14 @@ import { abortable } from '../../core/signals.ts'
 import type { Chunk, Item } from '../../core/stage.ts'
 import type { QueryPart } from '../../model/change-stream.ts'
 import type { CommitTimestamp } from '../../model/commit-timestamp.ts'
-import type {
-  ChildPartitionsRecord,
-  DataChangeRecord,
-  Gap,
-  PartitionEndRecord,
-  PartitionEventRecord,
-  PartitionStartRecord,
+import {
+  type ChildPartitionsRecord,
+  type DataChangeRecord,
+  type Gap,
+  type PartitionEndRecord,
+  type PartitionEventRecord,
+  type PartitionStartRecord,
+  recordId,
 } from '../../model/data-change-record.ts'
 import { ROOT_TOKEN } from '../../model/partition.ts'
 import type { DeliverableRows } from './deliverable-rows.ts'
@@ -39,7 +40,7 @@ export class RecordIntake<T> {
   childrenStart: CommitTimestamp | undefined
   /** The end of this partition by its own record, or as it follows from where the stream can be read. */
   endedAt: CommitTimestamp | undefined
-  /** Something past the user's end has come. */
+  /** Something past the user's end has come, or everything up to it is lost. */
   isPastEnd = false
   /** What moved into this partition: reading waits until the partitions that it came from are processed. */
   moveIn: PartitionEventRecord | undefined
@@ -50,8 +51,11 @@ export class RecordIntake<T> {
   readonly #context: IntakeContext<T>
   readonly #signal: AbortSignal
   #chunk: Item<T>[] = []
-  /** The last move that was waited for: it is seen again when reading goes on. */
-  #passedMoveIn = ''
+  /** When what is handed out now was taken. */
+  #nowMs = 0
+  /** The moves of one time that were waited for: they are seen again when reading goes on. */
+  #passedMoveIns = new Set<string>()
+  #passedAt: CommitTimestamp | undefined
 
   constructor(partition: LivePartition, reading: Reading, context: IntakeContext<T>, signal: AbortSignal) {
     this.#partition = partition
@@ -66,9 +70,14 @@ export class RecordIntake<T> {
   }
 
   async take({ records }: QueryPart): Promise<void> {
+    this.#nowMs = this.#context.clock.now()
     for (const item of records) {
-      if (item.kind === 'data') await this.#takeData(item.record, item.bytes)
-      else if (item.kind === 'heartbeat') this.#takeTime(item.record.timestamp)
+      if (item.kind === 'data') {
+        // Only who finds no room waits: a promise a record would cost more than the rest of the work on it.
+        const { record, bytes } = item
+        const bytesEach = bytes / this.#context.rowsOf.count(record)
+        if (this.#takeData(record, bytesEach, false)) await this.#takeRest(record, bytesEach)
+      } else if (item.kind === 'heartbeat') this.#takeTime(item.record.timestamp)
       else if (item.kind === 'children') await this.#takeChildren(item.record)
       else if (item.kind === 'start') await this.#takeStart(item.record)
       else if (item.kind === 'event') this.#takeEvent(item.record)
@@ -76,7 +85,7 @@ export class RecordIntake<T> {
       if (this.isDone) break
     }
     this.flush()
-    this.#context.barriers.progressed()
+    this.#context.barriers.progressed(this.#partition.token)
   }
 
   flush(): void {
@@ -90,7 +99,9 @@ export class RecordIntake<T> {
   async passMoveIn(): Promise<void> {
     const event = this.moveIn!
     await this.#context.barriers.wait(this.#partition, event, this.#signal)
-    this.#passedMoveIn = idOf(event)
+    if (event.commitTimestamp !== this.#passedAt) this.#passedMoveIns.clear()
+    this.#passedAt = event.commitTimestamp
+    this.#passedMoveIns.add(idOf(event))
     this.moveIn = undefined
   }
 
@@ -105,30 +116,42 @@ export class RecordIntake<T> {
     const sequence = tracker.enter(to, id, clock.now(), GAP_BYTES)
     this.#chunk.push(new SourceDelivery(gapValue(gap), partitionToken, to, id, this.#reading, sequence))
     this.flush()
+    this.#isBehindEnd(to)
   }
 
-  async #takeData(record: DataChangeRecord, bytes: number): Promise<void> {
+  /** Hands out the rows of a record; true if there is no room for all of them now. `hasRoom`: for one there is. */
+  #takeData(record: DataChangeRecord, bytesEach: number, hasRoom: boolean): boolean {
     const { tracker, position, account } = this.#reading
-    const { clock, rowsOf, maxWindow } = this.#context
+    const { rowsOf, maxWindow } = this.#context
     const timestamp = record.commitTimestamp
-    if (this.#isBehindEnd(timestamp)) return
-    const rows = rowsOf(record)
-    const bytesEach = bytes / rows.length
-    for (const { id, key, value } of rows) {
+    if (this.#isBehindEnd(timestamp)) return false
+    const ofRecord = recordId(record)
+    const count = rowsOf.count(record)
+    let isTaken = hasRoom
+    for (let index = 0; index < count; index++) {
+      const id = rowsOf.id(ofRecord, index)
       if (!position.isNew(timestamp, id)) continue
-      if (tracker.window >= maxWindow) {
-        this.flush()
-        await abortable(tracker.windowBelow(maxWindow), this.#signal)
-      }
-      if (!account.tryTake(bytesEach)) {
-        this.flush()
-        await account.take(bytesEach, this.#signal)
-      }
+      if (!isTaken && (tracker.window >= maxWindow || !account.tryTake(bytesEach))) return true
+      isTaken = false
       position.observe(timestamp, id)
       this.hasProgressed = true
-      const sequence = tracker.enter(timestamp, id, clock.now(), bytesEach)
-      this.#chunk.push(new SourceDelivery(value, key, timestamp, id, this.#reading, sequence))
+      const sequence = tracker.enter(timestamp, id, this.#nowMs, bytesEach)
+      const key = rowsOf.key(record, index)
+      this.#chunk.push(new SourceDelivery(rowsOf.value(record, index), key, timestamp, id, this.#reading, sequence))
     }
+    return false
+  }
+
+  /** Waits for room as often as it takes; the rows that have been handed out are known by their ids. */
+  async #takeRest(record: DataChangeRecord, bytesEach: number): Promise<void> {
+    const { tracker, account } = this.#reading
+    const { maxWindow } = this.#context
+    do {
+      this.flush()
+      await abortable(tracker.windowBelow(maxWindow), this.#signal)
+      await account.take(bytesEach, this.#signal)
+      this.#nowMs = this.#context.clock.now()
+    } while (this.#takeData(record, bytesEach, true))
   }
 
   #takeTime(timestamp: CommitTimestamp): void {
@@ -166,7 +189,7 @@ export class RecordIntake<T> {
     this.#takeTime(event.commitTimestamp)
     if (this.isPastEnd) return
     this.#reading.eventAt = event.commitTimestamp
-    if (event.moveInFrom.length === 0 || idOf(event) === this.#passedMoveIn) return
+    if (event.moveInFrom.length === 0 || this.#passedMoveIns.has(idOf(event))) return
     if (!this.#context.barriers.isOpen(this.#partition, event)) this.moveIn = event
   }
 

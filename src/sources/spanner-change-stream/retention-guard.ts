@@ -7,13 +7,14 @@ type Level = 'calm' | 'warning' | 'error'
 
 /** Logs when the lag passes half of the retention and when it passes four fifths, once each until it has recovered. */
 export class RetentionGuard {
-  readonly #retentionMs: number
+  readonly #stream: { readonly retentionMs: number }
   readonly #clock: Clock
   readonly #logger: Logger
   #level: Level = 'calm'
 
-  constructor(retentionMs: number, clock: Clock, logger: Logger) {
-    this.#retentionMs = retentionMs
+  /** The retention of `stream` may change. */
+  constructor(stream: { readonly retentionMs: number }, clock: Clock, logger: Logger) {
+    this.#stream = stream
     this.#clock = clock
     this.#logger = logger
   }
@@ -21,7 +22,7 @@ export class RetentionGuard {
   /** 0 is no lag; from 1 on history is lost. */
   share(lowWatermark: CommitTimestamp | undefined): number | undefined {
     if (lowWatermark === undefined) return undefined
-    return Math.max(0, this.#clock.now() - timestampToMs(lowWatermark)) / this.#retentionMs
+    return Math.max(0, this.#clock.now() - timestampToMs(lowWatermark)) / this.#stream.retentionMs
   }
 
   check(lowWatermark: CommitTimestamp | undefined): void {
@@ -31,7 +32,7 @@ export class RetentionGuard {
     if (level === this.#level) return
     const isWorse = LEVELS.indexOf(level) > LEVELS.indexOf(this.#level)
     this.#level = level
-    const fields = { lowWatermark, retentionUsed: share, retentionMs: this.#retentionMs }
+    const fields = { lowWatermark, retentionUsed: share, retentionMs: this.#stream.retentionMs }
     const lag = `the lag has used ${Math.floor(share * 100)} % of the stream's retention`
     if (!isWorse) this.#logger.info(`${lag}: it recovers`, fields)
     else if (level === 'error') this.#logger.error(`${lag}: changes will be lost soon`, fields)

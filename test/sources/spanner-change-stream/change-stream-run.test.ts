@@ -1,12 +1,16 @@
 import { describe, expect, test } from 'vitest'
 import { sleep } from '../../../src/core/clock.ts'
 import { errorPolicy, skip } from '../../../src/core/error-policy.ts'
-import { ClosedError, StoreError } from '../../../src/core/errors.ts'
+import { ClosedError, EnvironmentError, StoreError } from '../../../src/core/errors.ts'
+import { isMark } from '../../../src/core/stage.ts'
 import { timestampFromMs } from '../../../src/model/commit-timestamp.ts'
 import { randomWorkload, SimulatedStream } from '../../../src/simulator/index.ts'
+import { spannerChangeStream } from '../../../src/sources/index.ts'
+import { aloneContext } from '../../../src/sources/source.ts'
 import { memoryPartitionStore, type PartitionStore } from '../../../src/stores/index.ts'
 import { unhandledRejections } from '../../support/unhandled-rejections.ts'
 import {
+  type Answer,
   at,
   broken,
   children,
@@ -19,6 +23,35 @@ import {
   simulate,
   withTable,
 } from './scripted-stream.ts'
+
+describe('a store that cannot be had at the start', () => {
+  test('P12: is an EnvironmentError with the message and hint of the store', () =>
+    simulate(async (clock) => {
+      const cause = new StoreError('the store is down', { retryable: true, hint: 'Start it.' })
+      const store = { ...memoryPartitionStore({ clock }), open: () => Promise.reject(cause) }
+      const probe = new Probe(clock, new ScriptedStream(clock, { root: roots('a') }), { store })
+      await expect(probe.ended).rejects.toMatchObject({
+        ...{ name: 'EnvironmentError', code: 'ENVIRONMENT', retryable: true },
+        ...{ message: 'the store is down', hint: 'Start it.', cause },
+      })
+      await probe.run.close()
+    }))
+
+  test('P11: does not hold a drain', () =>
+    simulate(async (clock) => {
+      const asked = Promise.withResolvers<void>()
+      const open = (): Promise<never> => {
+        asked.resolve()
+        return new Promise(() => undefined)
+      }
+      const store = { ...memoryPartitionStore({ clock }), open }
+      const probe = new Probe(clock, new ScriptedStream(clock, { root: roots('a') }), { store })
+      await asked.promise
+      probe.run.drain()
+      await probe.ended
+      await probe.run.close()
+    }))
+})
 
 describe('ChangeStreamRun', () => {
   test('P6: a drained run and its successor repeat nothing, also with ties at the boundary', () =>
@@ -86,6 +119,78 @@ describe('ChangeStreamRun', () => {
       })
       expect([...seen]).toEqual(['none', at(0), at(100), at(200), at(300)])
       expect(probe.run.status().lowWatermark).toBe(at(300))
+      await probe.run.close()
+    }))
+
+  test('P7 P8: a consumer that stands still for an hour finds one mark behind each thing that it has not taken', () =>
+    simulate(async (clock) => {
+      const beats = (from: number): Answer[] =>
+        Array.from({ length: 1800 }, (_, n) => ({ afterMs: 1000, part: part(heartbeat(from + n)) }))
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [[part(data(10, 'one')), ...beats(1000), part(data(5000, 'two')), ...beats(6000)]],
+      })
+      const context = { ...aloneContext('still'), clock, store: memoryPartitionStore({ clock }) }
+      const source = { database: 'projects/p/instances/i/databases/d', stream: 'S', start: at(0), client: stream }
+      const run = spannerChangeStream(source).open({ ...context, settleTimeoutMs: 0 })
+      const items = run.stream[Symbol.asyncIterator]()
+      expect(await items.next()).toMatchObject({ value: { id: 'one/00000000/0' } })
+      await sleep(clock, 3_605_000)
+
+      const found: string[] = []
+      while (found.at(-1) !== at(7799)) {
+        const item = (await items.next()).value!
+        found.push(isMark(item) ? item.timestamp : item.id)
+      }
+      expect(found).toEqual([expect.stringContaining('T00:00:00'), 'two/00000000/0', at(7799)])
+      await run.close()
+    }))
+
+  test('a stream that cannot be reached for a moment at the start is tried again', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, { root: roots('a') })
+      const describeStream = stream.describe.bind(stream)
+      let asked = 0
+      stream.describe = () => (++asked < 3 ? Promise.reject(unreachable()) : describeStream())
+      const probe = new Probe(clock, stream)
+      await probe.until(() => stream.tokens.includes('a'))
+      expect(asked).toBe(3)
+      await probe.run.close()
+    }))
+
+  test.each([
+    ['cannot be reached at all', unreachable(), 4],
+    ['is refused', new EnvironmentError('denied', { cause: { code: 7 } }), 1],
+  ] as const)('P12: a stream that %s at the start ends the run with its error within seconds', (_, error, tries) =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {})
+      let asked = 0
+      stream.describe = () => {
+        asked++
+        return Promise.reject(error)
+      }
+      const begunMs = clock.now()
+      const probe = new Probe(clock, stream)
+      await expect(probe.ended).rejects.toBe(error)
+      expect(asked).toBe(tries)
+      expect(clock.now() - begunMs).toBeLessThan(2_500)
+      await probe.run.close()
+    }),
+  )
+
+  test('P11: a drain does not wait for a stream that cannot be reached', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {})
+      let asked = 0
+      stream.describe = () => {
+        asked++
+        return Promise.reject(unreachable())
+      }
+      const probe = new Probe(clock, stream)
+      await probe.until(() => asked === 2)
+      probe.run.drain()
+      await probe.ended
+      expect(asked).toBe(2)
       await probe.run.close()
     }))
 
@@ -398,4 +503,8 @@ function overtaken(probe: Probe, stream: SimulatedStream): string[] {
       .filter((change) => change.commitTimestamp < mark && !before.has(change.id))
       .map(({ id }) => `${id} came after the mark ${mark}`)
   })
+}
+
+function unreachable(): EnvironmentError {
+  return new EnvironmentError('cannot be reached', { cause: { code: 14 } })
 }

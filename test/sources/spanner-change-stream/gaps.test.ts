@@ -6,6 +6,7 @@ import { timestampFromMs } from '../../../src/model/commit-timestamp.ts'
 import type { ChangeStreamRecord } from '../../../src/model/data-change-record.ts'
 import {
   at,
+  broken,
   children,
   data,
   failed,
@@ -15,6 +16,7 @@ import {
   roots,
   ScriptedStream,
   simulate,
+  start,
 } from './scripted-stream.ts'
 
 const DAY = 86_400_000
@@ -81,6 +83,126 @@ describe('history that expired', () => {
       await probe.run.close()
     }))
 
+  test.each([
+    ['breaks', [broken()]],
+    ['ends without an answer', ['end' as const]],
+    ['stays silent', ['silence' as const]],
+  ])('P1 P5: the query for the partitions behind a gap is sent again if it %s', (_, answer) =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(
+        clock,
+        {
+          root: [...roots('a'), answer, [part(children(0, { x: [] })), 'end']],
+          a: [
+            [part(data(70, 'one')), { afterMs: 800_000, part: part() }, failed('OUT_OF_RANGE')],
+            [failed('OUT_OF_RANGE')],
+          ],
+        },
+        short,
+      )
+      const probe = new Probe(clock, stream, { source: { heartbeatMs: 300_000, onGap: 'skip' } })
+      await probe.until(() => stream.tokens.includes('x'))
+      expect(probe.taken.map(({ value }) => (value as unknown as { op: string }).op)).toEqual(['update', 'gap'])
+      await probe.run.close()
+    }),
+  )
+
+  test('P1: a partition that goes on behind a gap keeps nobody waiting for its end', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(
+        clock,
+        {
+          root: [...roots('a', 'b'), [part(children(0, { a: [], c: [] })), 'end']],
+          a: [[part(data(70, 'one')), { afterMs: 800_000, part: part() }, failed('OUT_OF_RANGE')]],
+          b: [[{ afterMs: 900_000, part: part(children(80, { c: ['b'] })) }, 'end']],
+        },
+        short,
+      )
+      const probe = new Probe(clock, stream, { source: { heartbeatMs: 300_000, onGap: 'skip' } })
+      await probe.until(() => stream.tokens.includes('c'))
+      expect(await probe.states()).toMatchObject({ a: 'RUNNING', b: 'FINISHED', c: 'RUNNING' })
+      await probe.run.close()
+    }))
+
+  test('P1: with mutable key ranges the partitions that began in the gap are read beside the one that goes on', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(
+        clock,
+        {
+          root: [
+            [part(start(0, 'a')), 'end'],
+            [part(start(0, 'a', 'c')), 'end'],
+          ],
+          a: [[part(data(70, 'one')), { afterMs: 800_000, part: part() }, failed('OUT_OF_RANGE')]],
+        },
+        { ...short, mode: 'mutable' },
+      )
+      const probe = new Probe(clock, stream, { source: { heartbeatMs: 300_000, onGap: 'skip' } })
+      await probe.until(() => stream.tokens.includes('c') && stream.queriesOf('a').length === 2)
+      expect(await probe.states()).toMatchObject({ a: 'RUNNING', c: 'RUNNING' })
+      await probe.run.close()
+    }))
+
+  test('P4: what is found behind a gap waits for every known partition that ended before', () =>
+    simulate(async (clock) => {
+      const late = Promise.withResolvers<void>()
+      const stream = new ScriptedStream(
+        clock,
+        {
+          root: [...roots('a', 'b'), [part(children(0, { x: [], y: [] })), 'end']],
+          a: [[part(data(70, 'one')), { afterMs: 800_000, part: part() }, failed('OUT_OF_RANGE')]],
+          b: [[{ until: late.promise }, part(data(80, 'two', ['two'], 'b'), children(90, { y: ['b'] })), 'end']],
+        },
+        short,
+      )
+      const probe = new Probe(clock, stream, { source: { heartbeatMs: 300_000, onGap: 'skip' } })
+      await probe.until(async () => (await probe.states()).a === 'FINISHED')
+      await sleep(clock, 1000)
+      // Either may descend from b.
+      expect(stream.tokens).toEqual(['root', 'a', 'b'])
+      late.resolve()
+      await probe.until(() => stream.tokens.length === 5)
+      await probe.run.close()
+    }))
+
+  test('P1: a first query that broke in the middle and then expired leaves out no partition', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(
+        clock,
+        {
+          root: [
+            [part(children(0, { a: [] })), { afterMs: 800_000, part: part() }, broken()],
+            [failed('OUT_OF_RANGE')],
+            [part(children(0, { a: [], b: [] })), 'end'],
+          ],
+        },
+        short,
+      )
+      const probe = new Probe(clock, stream, { source: { heartbeatMs: 300_000, onGap: 'skip' } })
+      await probe.until(() => stream.tokens.includes('a') && stream.tokens.includes('b'))
+      expect(probe.taken[0]!.value).toMatchObject({ op: 'gap', partitionToken: 'root', from: at(0) })
+      await probe.run.close()
+    }))
+
+  test('P1: a child of a merge does not wait for a parent that came and went in a gap', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(
+        clock,
+        {
+          // Of a came x, which nobody has read; merged came of x and b.
+          root: [...roots('a', 'b'), [part(children(0, { merged: [] })), 'end']],
+          a: [[part(data(70, 'one')), { afterMs: 800_000, part: part() }, failed('OUT_OF_RANGE')]],
+          b: [[part(children(90, { merged: ['x', 'b'] })), 'end']],
+        },
+        short,
+      )
+      const probe = new Probe(clock, stream, { source: { heartbeatMs: 300_000, onGap: 'skip' } })
+      await sleep(clock, 700_000)
+      expect(stream.tokens).toEqual(['root', 'a', 'b'])
+      await probe.until(() => stream.tokens.includes('merged'))
+      await probe.run.close()
+    }))
+
   test("a start before the retention is a gap as well, and with 'skip' the stream is read from where it can be", () =>
     simulate(async (clock) => {
       const first: ChangeStreamRecord = children(0, { a: [] })
@@ -91,7 +213,76 @@ describe('history that expired', () => {
       expect(probe.taken[0]!.value).toMatchObject({ op: 'gap', from: start, to: stream.queriesOf('root')[1]!.start })
       await probe.run.close()
     }))
+
+  test.each(['stop', 'skip'] as const)('P12: a retention that was shortened meanwhile makes a gap (%s)', (onGap) =>
+    simulate(async (clock) => {
+      const description = { retentionMs: 7 * DAY }
+      const begin = timestampFromMs(clock.now() - 3 * DAY)
+      const first: ChangeStreamRecord = {
+        kind: 'children',
+        record: { startTimestamp: begin, recordSequence: '0', children: [{ token: 'a', parentTokens: [] }] },
+      }
+      const stream = new ScriptedStream(
+        clock,
+        { root: [[part(first), 'end'], ...roots('a')], a: [[{ afterMs: 2000, part: part() }, failed('OUT_OF_RANGE')]] },
+        description,
+      )
+      const probe = new Probe(clock, stream, { source: { start: begin, onGap } })
+      await probe.until(() => stream.tokens.includes('a'))
+      description.retentionMs = DAY
+      if (onGap === 'stop') {
+        await expect(probe.ended).rejects.toMatchObject({ code: 'SOURCE_HISTORY_EXPIRED', gap: { from: begin } })
+      } else {
+        await probe.until(() => probe.run.status().gaps === 1)
+        expect(probe.taken[0]!.value).toMatchObject({ op: 'gap', from: begin })
+      }
+      await probe.run.close()
+    }),
+  )
+
+  test('P12: a stream that cannot be described again is taken as it was', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(
+        clock,
+        { root: roots('a'), a: [[{ afterMs: 2000, part: part() }, failed('OUT_OF_RANGE')]] },
+        short,
+      )
+      let asked = 0
+      const describeStream = stream.describe.bind(stream)
+      stream.describe = () => (asked++ === 0 ? describeStream() : Promise.reject(new Error('not now')))
+      const probe = new Probe(clock, stream)
+      await expect(probe.ended).rejects.toMatchObject({ code: 'SOURCE_READ', status: 'OUT_OF_RANGE' })
+      expect(asked).toBe(2)
+      await probe.run.close()
+    }))
 })
+
+test('P8 P12: a run warns at half and at four fifths of the retention, also when it is shortened on the way', () =>
+  simulate(async (clock) => {
+    const HOUR = 3_600_000
+    const description = { retentionMs: 4 * HOUR }
+    const lines: string[] = []
+    const log = (level: string) => (message: string) => {
+      if (message.includes('retention')) lines.push(`${level} ${message}`)
+    }
+    const stream = new ScriptedStream(clock, { root: roots('a'), a: [[part(data(70, 'one'))]] }, description)
+    const probe = new Probe(clock, stream, {
+      acksAll: false,
+      source: { heartbeatMs: 300_000 },
+      settleTimeoutMs: 0,
+      logger: { debug: log('debug'), info: log('info'), warn: log('warn'), error: log('error') },
+    })
+    await sleep(clock, 0.9 * HOUR)
+    expect(lines).toEqual([])
+    description.retentionMs = 2 * HOUR
+    await sleep(clock, 0.9 * HOUR)
+    expect(lines).toEqual([
+      "info the stream's retention has changed",
+      "warn the lag has used 50 % of the stream's retention: beyond it changes are lost",
+      "error the lag has used 80 % of the stream's retention: changes will be lost soon",
+    ])
+    await probe.run.close()
+  }))
 
 test('P8: the share of the retention that the lag has used is always known', () =>
   simulate(async (clock) => {

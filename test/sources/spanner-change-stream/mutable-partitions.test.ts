@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { sleep } from '../../../src/core/clock.ts'
 import { timestampToMs } from '../../../src/model/commit-timestamp.ts'
 import type { VirtualClock } from '../../../src/simulator/index.ts'
+import { memoryPartitionStore } from '../../../src/stores/index.ts'
 import {
   at,
   data,
@@ -14,6 +15,7 @@ import {
   ScriptedStream,
   simulate,
   start,
+  withTable,
 } from './scripted-stream.ts'
 
 const mutable = (clock: VirtualClock, script: Script): ScriptedStream =>
@@ -46,6 +48,18 @@ describe('windows of mutable partitions', () => {
       await probe.until(() => probe.taken.length === 4)
       expect(stream.queriesOf('a').map(({ start }) => start)).toEqual([at(0), at(20)])
       expect(probe.ids).toEqual(['one', 'two', 'tie', 'three'])
+      await probe.run.close()
+    }))
+
+  test('P8: a window is longer than a heartbeat: an idle partition shows its progress in each', () =>
+    simulate(async (clock) => {
+      const heartbeatMs = 300_000
+      const stream = mutable(clock, { root: firstPartitions('a') })
+      const probe = new Probe(clock, stream, { source: { heartbeatMs } })
+      await probe.until(() => stream.queriesOf('a').length === 1)
+      const endMs = timestampToMs(stream.queriesOf('a')[0]!.end!)
+      expect(endMs).toBeGreaterThan(clock.now() + 2 * heartbeatMs)
+      expect(endMs).toBeLessThan(clock.now() + 30 * 60_000)
       await probe.run.close()
     }))
 
@@ -102,6 +116,22 @@ describe('start records', () => {
       await probe.until(() => probe.taken.length === 2)
       expect(stream.queriesOf('b')[0]).toMatchObject({ start: at(20) })
       expect(await probe.states()).toMatchObject({ a: 'RUNNING', b: 'RUNNING' })
+      await probe.run.close()
+    }))
+
+  test('P1: a new partition starts also when the row of the first query is no longer kept', () =>
+    simulate(async (clock) => {
+      const stream = mutable(clock, {
+        root: firstPartitions('a'),
+        a: [[{ afterMs: 1000, part: part(start(20, 'b'), heartbeat(30)) }]],
+        b: [[part(data(25, 'two', ['two'], 'b'))]],
+      })
+      const store = withTable(memoryPartitionStore({ clock }), (table) => ({
+        get: async (token) => (token === 'root' && clock.now() % 60_000 > 500 ? undefined : table.get(token)),
+      }))
+      const probe = new Probe(clock, stream, { store })
+      await probe.until(() => probe.taken.length === 1)
+      expect(probe.ids).toEqual(['two'])
       await probe.run.close()
     }))
 
@@ -224,6 +254,54 @@ describe('the move-in barrier', () => {
       const probe = new Probe(clock, stream, { source: { maxPartitions: 1 } })
       await probe.until(() => probe.taken.length === 2)
       expect(probe.ids).toEqual(['before', 'after'])
+      await probe.run.close()
+    }))
+
+  test('a source that has processed the move holds nobody up with what it handed out later', () =>
+    simulate(async (clock) => {
+      const target = part(moved(50, { from: ['source'] }), data(55, 'after', ['k'], 'target'))
+      const source = part(data(40, 'before', ['k'], 'source'), moved(50, { to: ['target'] }), data(60, 'later', ['l']))
+      const stream = mutable(clock, {
+        root: firstPartitions('source', 'target'),
+        source: [[source]],
+        target: [[{ afterMs: 100, part: target }], [target]],
+      })
+      const probe = new Probe(clock, stream, { acksAll: false })
+      await probe.until(() => probe.taken.length === 2)
+      // Someone downstream holds 'later' until 'after' has come: it must not wait for 'later' in turn.
+      probe.delivery('before').ack()
+      await probe.until(() => probe.ids.includes('after'))
+      await probe.run.close()
+    }))
+
+  test('several moves at one time are each waited for once', () =>
+    simulate(async (clock) => {
+      const moves = [moved(50, { from: ['x'], sequence: '1' }), moved(50, { from: ['y'], sequence: '2' })]
+      const target = part(...moves, data(55, 'after', ['k'], 'target'))
+      const stream = mutable(clock, {
+        root: firstPartitions('x', 'y', 'slow', 'target'),
+        x: [[part(endOf('x', 50))]],
+        y: [[part(endOf('y', 50))]],
+        target: [[{ afterMs: 1000, part: target }], ...Array.from({ length: 20 }, () => [target])],
+      })
+      const probe = new Probe(clock, stream)
+      await probe.until(() => probe.ids.includes('after'))
+      expect(stream.queriesOf('target')).toHaveLength(3)
+      await probe.run.close()
+    }))
+
+  test('P3: what follows a move is not stored as finished before its past is stored', () =>
+    simulate(async (clock) => {
+      const target = part(moved(50, { from: ['source'] }), data(55, 'after', ['k'], 'target'), endOf('target', 60))
+      const stream = mutable(clock, {
+        root: firstPartitions('source', 'target'),
+        source: [[part(data(40, 'before', ['k'], 'source'), moved(50, { to: ['target'] }), heartbeat(60))]],
+        target: [[{ afterMs: 100, part: target }], [target]],
+      })
+      // No tick comes in between.
+      const probe = new Probe(clock, stream, { checkpointIntervalMs: 3_600_000, leaseMs: 10_800_000 })
+      await probe.until(async () => (await probe.states()).target === 'FINISHED')
+      expect((await (await probe.table()).get('source'))!.watermark >= at(50)).toBe(true)
       await probe.run.close()
     }))
 

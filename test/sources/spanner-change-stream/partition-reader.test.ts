@@ -8,6 +8,7 @@ import {
   broken,
   children,
   data,
+  failed,
   heartbeat,
   Probe,
   part,
@@ -127,6 +128,55 @@ describe('readPartition', () => {
       await probe.until(() => probe.ids.includes('five'))
       expect(probe.ids).toEqual(['one', 'two', 'two', 'three', 'four', 'five'])
       expect(stream.queriesOf('a')[1]).toMatchObject({ start: at(0), resumeToken: Buffer.from('3') })
+      await probe.run.close()
+    }))
+
+  test.each(['INVALID_ARGUMENT', 'OUT_OF_RANGE', 'NOT_FOUND'])(
+    'P1: a resume token that the server refuses with %s is given up, and reading goes on from the position',
+    (status) =>
+      simulate(async (clock) => {
+        const stream = new ScriptedStream(clock, {
+          root: roots('a'),
+          a: [[resumable(data(10, 'one')), broken()], [failed(status)], [part(data(20, 'two'))]],
+        })
+        const probe = new Probe(clock, stream)
+        await probe.until(() => probe.taken.length === 2)
+        expect(stream.queriesOf('a').map(({ start, resumeToken }) => [start, resumeToken !== undefined])).toEqual([
+          [at(0), false],
+          [at(0), true],
+          [at(10), false],
+        ])
+        await probe.run.close()
+      }),
+  )
+
+  test('P1: a query that has run for long is sent anew from the position: its first start would expire', () =>
+    simulate(async (clock) => {
+      const late = '2026-01-01T00:20:00.000000000Z'
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [
+          [{ afterMs: 0, part: resumable({ kind: 'heartbeat', record: { timestamp: late } }) }, broken()],
+          ['silence'],
+        ],
+      })
+      const probe = new Probe(clock, stream)
+      await probe.until(() => stream.queriesOf('a').length === 2)
+      expect(stream.queriesOf('a')[1]).toMatchObject({ start: late })
+      expect(stream.queriesOf('a')[1]).not.toHaveProperty('resumeToken')
+      await probe.run.close()
+    }))
+
+  test('UNAUTHENTICATED is tried again a few times, whatever else failed before it', () =>
+    simulate(async (clock) => {
+      const outage = Array.from({ length: 8 }, () => [failed('UNAVAILABLE')])
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [...outage, [failed('UNAUTHENTICATED')], [part(data(10, 'one'))]],
+      })
+      const probe = new Probe(clock, stream)
+      await probe.until(() => probe.taken.length === 1)
+      expect(probe.warnings.map(({ message }) => message)).toContain('the stream cannot be read and is tried again')
       await probe.run.close()
     }))
 

@@ -4,6 +4,7 @@ import { StoreError } from '../../../src/core/errors.ts'
 import { memoryPartitionStore } from '../../../src/stores/index.ts'
 import {
   at,
+  broken,
   children,
   data,
   heartbeat,
@@ -255,6 +256,60 @@ describe('PartitionSupervisor', () => {
       await second.run.close()
     }))
 
+  test('P1: progress counts also if the row of the root is gone', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a'),
+        a: [[part(data(10, 'one'))], [part(data(20, 'two'), heartbeat(99))]],
+      })
+      const first = new Probe(clock, stream)
+      await first.until(() => first.taken.length === 1)
+      await first.run.close()
+      await sleep(clock, 5000)
+      const store = withTable(first.store, (table) => ({
+        get: async (token) => (token === 'root' ? undefined : table.get(token)),
+        list: async () => (await table.list()).filter(({ token }) => token !== 'root'),
+      }))
+      const source = { start: undefined, end: at(50) } as unknown as { readonly end: string }
+      const second = new Probe(clock, stream, { source, store, owner: 'second' })
+      await second.ended
+      expect(second.ids).toEqual(['two'])
+      await second.run.close()
+    }))
+
+  test('a restart does not look at what is long finished', () =>
+    simulate(async (clock) => {
+      const script: Script = {
+        root: roots('a', 'b'),
+        a: [[part(children(30, { left: ['a'], right: ['a'] })), 'end']],
+        b: [[part(data(35, 'of b')), part(children(50, { merged: ['b', 'right'] })), 'end']],
+        left: [[part(data(40, 'of the left'))]],
+        right: [[part(data(45, 'of the right'))]],
+      }
+      const first = new Probe(clock, new ScriptedStream(clock, script))
+      await first.until(async () => (await first.states()).b === 'FINISHED' && first.taken.length === 3)
+      await first.run.close()
+      expect(await first.states()).toMatchObject({ a: 'FINISHED', b: 'FINISHED', right: 'RUNNING', merged: 'CREATED' })
+      const asked: string[] = []
+      const store = withTable(first.store, (table) => ({
+        list: () => Promise.reject(new Error('all rows are listed')),
+        get(token) {
+          asked.push(token)
+          return table.get(token)
+        },
+      }))
+      const stream = new ScriptedStream(clock, {
+        ...script,
+        right: [[part(children(50, { merged: ['b', 'right'] })), 'end']],
+        merged: [[part(data(60, 'of the child'))]],
+      })
+      const second = new Probe(clock, stream, { store, owner: 'second' })
+      await second.until(() => second.ids.includes('of the child'))
+      expect(asked).toEqual(['b'])
+      expect(stream.tokens.toSorted()).toEqual(['left', 'merged', 'right'])
+      await second.run.close()
+    }))
+
   test('P1: the first partitions start, also if they carry parents from before the start', () =>
     simulate(async (clock) => {
       const stream = new ScriptedStream(clock, {
@@ -356,6 +411,37 @@ describe('PartitionSupervisor', () => {
       // Each turn goes on where the one before it stood.
       const [first, second] = stream.queriesOf('a')
       expect(second!.start > first!.start).toBe(true)
+      await probe.run.close()
+    }))
+
+  test('a partition that fails again and again leaves its place to the others', () =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a', 'b'),
+        a: Array.from({ length: 500 }, () => [broken()]),
+        b: [[part(data(70, 'one', ['k'], 'b'))]],
+      })
+      const probe = new Probe(clock, stream, { source: { maxPartitions: 1 } })
+      await probe.until(() => probe.taken.length === 1)
+      await probe.run.close()
+    }))
+
+  test('a turn brings something new, however slow the server is', () =>
+    simulate(async (clock) => {
+      // Two records of one time: a turn that ends behind the first would begin with it again.
+      const slow = [
+        { afterMs: 5500, part: part(data(70, 'one')) },
+        { afterMs: 100, part: part(data(70, 'two')) },
+      ]
+      const stream = new ScriptedStream(clock, {
+        root: roots('a', 'b'),
+        a: Array.from({ length: 50 }, () => slow),
+        b: Array.from({ length: 50 }, (_, turn) => [
+          { afterMs: 5500, part: part(data(turn + 1, `b${turn}`, ['b'], 'b')) },
+        ]),
+      })
+      const probe = new Probe(clock, stream, { source: { maxPartitions: 1, heartbeatMs: 10_000 } })
+      await probe.until(() => probe.ids.includes('two'))
       await probe.run.close()
     }))
 

@@ -114,6 +114,13 @@ describe('OUT_OF_RANGE is decided by times', () => {
     expect((verdict as { error: ConfigError }).error.hint).toContain('creation')
   })
 
+  test('a first query of about now is asked again: the clock of the server may be behind ours', () => {
+    for (const ms of [-59_000, 0, 59_000]) {
+      const verdict = judge({ token: ROOT_TOKEN, start: timestampFromMs(NOW + ms) })
+      expect(verdict).toEqual({ kind: 'retry', minDelayMs: 1_000 })
+    }
+  })
+
   test('P12: a known partition within the retention that cannot be read is not skipped in silence', () => {
     expect(judge({})).toMatchObject({ kind: 'stop', error: { code: 'SOURCE_READ', partition: 'a' } })
   })

@@ -10,7 +10,7 @@ test('P12: warns at 50 % and 80 % of the retention, once each, and says when it 
   const log = (level: string) => (message: string) => void lines.push(`${level} ${message}`)
   const clock = new VirtualClock()
   const logger = { debug: log('debug'), info: log('info'), warn: log('warn'), error: log('error') }
-  const guard = new RetentionGuard(10 * HOUR, clock, logger)
+  const guard = new RetentionGuard({ retentionMs: 10 * HOUR }, clock, logger)
   const lag = (hours: number) => timestampFromMs(clock.now() - hours * HOUR)
   for (const hours of [1, 4.9, 5, 6, 8, 9, 9.5, 7, 2]) guard.check(lag(hours))
   expect(lines).toEqual([

@@ -1,6 +1,6 @@
 /** What a gRPC status means for reading: whether a retry can help, and what a person should do if not. */
-import { ConfigError, EnvironmentError, SourceError, type StreamError } from '../../core/errors.ts'
-import { type GrpcCode, grpcCodeOf, PASSING_CODES } from '../../model/grpc-code.ts'
+import { ConfigError, EnvironmentError, SourceError, type StreamError } from '../../../core/errors.ts'
+import { type GrpcCode, grpcCodeOf, PASSING_CODES } from '../../../model/grpc-code.ts'
 
 const PASSING: ReadonlySet<GrpcCode> = new Set(PASSING_CODES)
 
