@@ -260,9 +260,9 @@ const tickAfter = (time: string) => time.slice(0, 20) + String(Number(time.slice
   }),
   bug('P1', 'the next window begins where the one before it should have ended', {
     file: READER,
-    find: 'query = canResume ? ',
+    find: 'query = this.#canResume(outcome, query)',
     replace:
-      "if (outcome.kind === 'ended' && query.end !== null) this.#reading.position.observe(query.end)\n      query = canResume ? ",
+      "if (outcome.kind === 'ended' && query.end !== null) this.#reading.position.observe(query.end)\n      query = this.#canResume(outcome, query)",
   }),
   bug('P3', 'a source of a move is not waited for once it is known', {
     file: BARRIERS,

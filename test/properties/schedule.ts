@@ -137,8 +137,27 @@ const free: fc.Arbitrary<Schedule> = fc.record({
 /** Partitions come and go while nobody reads, and the stream forgets them: left to chance that is rare. */
 const lost = { retentionMs: 100_000, outageMs: 120_000, pauseMs: 6000, standby: false, endsEarly: false } as const
 
+/** Ranges keep moving while their readers have hardly any room: each move is an occasion to overtake. */
+const moving: fc.Arbitrary<Schedule> = fc
+  .tuple(
+    free,
+    fc.record({
+      mode: fc.constant('mutable' as const),
+      retentionMs: fc.constant(0),
+      transactions: fc.integer({ min: 40, max: 60 }),
+      keys: fc.integer({ min: 2, max: 10 }),
+      pauseMs: fc.constant(0),
+      initialPartitions: fc.integer({ min: 2, max: 4 }),
+      topologyChance: fc.constant(0.35),
+      tieChance: fc.constantFrom(0.6, 0.9),
+      maxInFlight: fc.integer({ min: 1, max: 4 }),
+    }),
+  )
+  .map(([schedule, moves]) => ({ ...schedule, ...moves }))
+
 export const anySchedule: fc.Arbitrary<Schedule> = fc.oneof(
-  { weight: 9, arbitrary: free },
+  { weight: 8, arbitrary: free },
+  { weight: 2, arbitrary: moving },
   {
     weight: 1,
     arbitrary: fc
