@@ -31,7 +31,7 @@ export async function main(args: readonly string[]): Promise<void> {
 }
 
 async function execute(args: readonly string[]): Promise<number> {
-  refuseOptionsTakenByNpm(process.env)
+  refuseOptionsTakenByNpm(process.env, args)
   let code: number = EXIT.ok
   const program = createProgram((result) => {
     code = result
@@ -50,12 +50,15 @@ async function execute(args: readonly string[]): Promise<number> {
 }
 
 /** `npm run pipeline demo --crash` gives `--crash` to npm, and the demo would silently run without it. */
-function refuseOptionsTakenByNpm(env: NodeJS.ProcessEnv): void {
-  if (env.npm_lifecycle_event !== 'pipeline' && env.npm_lifecycle_event !== 'millrace') return
+function refuseOptionsTakenByNpm(env: NodeJS.ProcessEnv, args: readonly string[]): void {
+  const script = env.npm_lifecycle_event
+  if (script !== 'pipeline' && script !== 'millrace') return
   for (const option of TAKEN_BY_NPM) {
     if (env[`npm_config_${option.replace('-', '_')}`] === undefined) continue
+    // npm has a --json of its own, which its settings may hold: no harm if ours came through, or could not be meant.
+    if (option === 'json' && (script === 'pipeline' || args.includes('--json'))) continue
     throw new ConfigError(`npm took --${option} for itself`, {
-      hint: `Put two dashes before the options: npm run ${env.npm_lifecycle_event} <name> -- --${option}`,
+      hint: `Put two dashes before the options: npm run ${script} ${script === 'pipeline' ? '<name>' : '<command>'} -- --${option}`,
     })
   }
 }
@@ -106,5 +109,5 @@ const STALLED_HINT = 'A promise in the pipeline file, in a step or in a sink nev
 
 const TAKEN_BY_NPM = [
   ...['crash', 'seed', 'rate', 'seconds', 'forever', 'on-held', 'log-format'],
-  ...['database', 'stream', 'start', 'end', 'table', 'role', 'emulator-host'],
+  ...['database', 'stream', 'start', 'end', 'table', 'role', 'emulator-host', 'json'],
 ]

@@ -311,6 +311,13 @@ describe('millrace run, wrong use', () => {
     )
   })
 
+  test('P12: --json that npm kept for itself, unless it came through as well', async () => {
+    const { millrace } = withFiles({})
+    const env = { npm_lifecycle_event: 'millrace', npm_config_json: 'true' }
+    expectError(await millrace(['list'], env), 2, 'npm took --json for itself', 'npm run millrace <command> -- --json')
+    expect((await millrace(['list', '--json'], env)).code).toBe(0)
+  })
+
   test('P12: an older Node', async () => {
     const { folder, millrace } = withFiles({
       'older.mjs': "Object.defineProperty(process, 'versions', { value: { node: '22.18.0' } })",
