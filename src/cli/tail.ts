@@ -1,6 +1,7 @@
 /** `millrace tail`: prints the changes of any stream as they are read. Needs no pipeline file and keeps nothing. */
 
 import { systemClock } from '../core/clock.ts'
+import { HistoryExpiredError } from '../core/errors.ts'
 import { settlesWithin } from '../core/signals.ts'
 import type { Sink } from '../core/types.ts'
 import { filter } from '../operators/index.ts'
@@ -59,6 +60,8 @@ export async function tail(options: TailOptions): Promise<number> {
     // What a reader that has stalled, as a pager does, has not taken by now would hold the process for ever.
     if (stop.signal.aborted && !(await printer.isTaken(STOP_LIMIT_MS))) process.exit(EXIT.ok)
     return EXIT.ok
+  } catch (error) {
+    throw inTermsOfTail(error)
   } finally {
     clearTimeout(note)
   }
@@ -69,6 +72,12 @@ async function untilEndOrStop(ended: Promise<unknown>, stop: AbortSignal): Promi
   const stopped = new Promise<void>((resolve) => stop.addEventListener('abort', () => resolve(), { once: true }))
   await Promise.race([ended, stopped])
   if (stop.aborted) await settlesWithin(systemClock, STOP_LIMIT_MS, ended)
+}
+
+/** The reader's hint is for a pipeline: a tail has no progress to lose and no option onGap. */
+function inTermsOfTail(error: unknown): unknown {
+  if (!(error instanceof HistoryExpiredError)) return error
+  return new HistoryExpiredError(error.message, { gap: error.gap, cause: error, hint: 'Give a later --start.' })
 }
 
 function sourceOptions(options: TailOptions): SpannerChangeStreamOptions & { readonly unit: 'row' } {
