@@ -24,11 +24,16 @@ export function describeError(error: unknown, verbose: boolean): string {
   const lines = [`error: ${message}`]
   const hint = isOurs ? (error as { hint?: unknown }).hint : undefined
   if (typeof hint === 'string') lines.push(`  → ${hint}`)
-  else if (!verbose && (!isOurs || (error as Error).cause !== undefined)) {
+  else if (!verbose && (!isOurs || hidesCause(error as Error))) {
     lines.push('  → Run it again with --verbose to see where it came from.')
   }
   if (verbose) lines.push(inspect(error, { depth: 4 }))
   return withoutControls(lines.join('\n'))
+}
+
+/** An error of ours that was only given its place in a file says all that its cause does. */
+function hidesCause({ cause }: Error): boolean {
+  return cause !== undefined && codeOf(cause) !== 'CONFIG_INVALID'
 }
 
 /** A message may quote what came from outside; it must not move the cursor or colour the terminal. */

@@ -34,6 +34,11 @@ describe('describeError', () => {
     expect(verbose).toMatch(/\n\s+at /)
   })
 
+  test('P12: has nothing to add to an error of ours that was given its place in a file', () => {
+    const error = new ConfigError('x.ts:2: batch: maxItems must be 1 or more, got 0', { cause: new ConfigError('y') })
+    expect(describeError(error, false)).toBe('error: x.ts:2: batch: maxItems must be 1 or more, got 0')
+  })
+
   test('P12: names the class of a foreign error only', () => {
     expect(describeError(new RangeError('row content'), false)).toMatch(
       /^error: unexpected RangeError\n {2}→ .*--verbose/,
