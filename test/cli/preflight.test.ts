@@ -125,6 +125,11 @@ describe('millrace preflight', () => {
     expect(code).toBe(0)
   })
 
+  test('names what is watched in the order of the alphabet', async () => {
+    const { served } = await serve({ tables: ['Orders', 'Customers', 'Items'] })
+    expect((await look(served)).byName.stream?.message).toBe('ShopChanges watches Customers, Items, Orders')
+  })
+
   test('P12: a missing stream names the nearest one, and the rest is still looked at', async () => {
     const { served } = await serve()
     const { code, byName } = await look(served, { source: spanner({ ...served, stream: 'ShopChangs' }) })

@@ -114,7 +114,7 @@ async function* checkStream(
 /** A stream may be made without anything to watch: it can be read, and says nothing. */
 function watchCheck(stream: string, tables: readonly string[] | undefined): Check {
   if (tables === undefined) return ok('stream', `${stream} watches the whole database`)
-  if (tables.length > 0) return ok('stream', `${stream} watches ${tables.join(', ')}`)
+  if (tables.length > 0) return ok('stream', `${stream} watches ${[...tables].sort().join(', ')}`)
   const fix = `ALTER CHANGE STREAM ${stream} SET FOR ALL, or FOR the tables to watch`
   return { name: 'stream', status: 'warning', message: `${stream} watches nothing, so no change will come`, fix }
 }
