@@ -145,7 +145,13 @@ function toBigInt(value: unknown): bigint | undefined {
 
 function toNumber(value: unknown): number | undefined {
   if (typeof value === 'number') return value
-  return typeof value === 'string' ? NOT_FINITE.get(value) : undefined
+  if (typeof value !== 'string') return undefined
+  // Decoders keep a whole number beyond 2^53 as its digits: whether it may be rounded, the column's type tells.
+  return LONG_INTEGER.test(value) ? finite(Number(value)) : NOT_FINITE.get(value)
+}
+
+function finite(number: number): number | undefined {
+  return Number.isFinite(number) ? number : undefined
 }
 
 function toText(value: unknown): string | undefined {
@@ -207,6 +213,7 @@ function typeName({ code, array_element_type: element, type_annotation: annotati
 }
 
 const INTEGER = /^-?\d{1,19}$/
+const LONG_INTEGER = /^-?\d{16,309}$/
 const BASE64 = /^[A-Za-z\d+/]*={0,2}$/
 const NOT_FINITE: ReadonlyMap<string, number> = new Map([
   ['NaN', Number.NaN],
