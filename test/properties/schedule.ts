@@ -186,13 +186,21 @@ export interface Door {
   connect(stream: SimulatedStream): Promise<{ client(): ChangeStreamClient; close(): Promise<void> }>
 }
 
-/** Runs a schedule in simulated time through the in-process door. */
-export async function runSchedule(schedule: Schedule): Promise<Verdict> {
+/** The schedule that a property found: what `--seed` with `--path` repeats. */
+export function scheduleOfPath(seed: number, path: string): Schedule {
+  return fc.sample(anySchedule, { seed, path, numRuns: 1 })[0]!
+}
+
+/** Runs a schedule in simulated time, through the in-process door or a client of one's own. */
+export async function runSchedule(
+  schedule: Schedule,
+  clientOf: (stream: SimulatedStream) => ChangeStreamClient = (stream) => stream.client(),
+): Promise<Verdict> {
   const clock = new VirtualClock({ maxSimulatedMs: MAX_SIMULATED_MS })
   const door: Door = {
     clock,
     speed: 1,
-    connect: (stream) => Promise.resolve({ client: () => stream.client(), close: () => Promise.resolve() }),
+    connect: (stream) => Promise.resolve({ client: () => clientOf(stream), close: () => Promise.resolve() }),
   }
   const world = new World(schedule, door)
   try {

@@ -43,9 +43,10 @@ describe('random schedules over gRPC', () => {
     const schedules = fc.sample(anySchedule, { seed: SEED, numRuns: SCHEDULES })
     const queue = new PQueue({ concurrency: AT_A_TIME })
     await queue.addAll(
-      schedules.map((schedule) => async () => {
+      schedules.map((schedule, path) => async () => {
         const { violations } = await runScheduleThrough(grpcDoor, schedule)
-        expect(violations, `schedule ${JSON.stringify(schedule)}`).toEqual([])
+        const inSimulatedTime = `npm run soak -- --seed ${SEED} --path ${path}`
+        expect(violations, `${inSimulatedTime} runs schedule ${JSON.stringify(schedule)}`).toEqual([])
       }),
     )
   })
