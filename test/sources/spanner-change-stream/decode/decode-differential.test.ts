@@ -43,17 +43,25 @@ const FORMS: readonly Form[] = [
     dialect: 'googlesql',
     mode: 'mutable',
     runs: 900,
-    write: (random) => ({
-      type: 'PROTO',
-      values: records(random).map((record) =>
-        toProto(record, random, randomSprinkle(random, random.pick([0, 0.2]))).toString('base64'),
-      ),
-    }),
+    write: (random) => ({ type: 'PROTO', values: protoValues(random) }),
+  },
+  {
+    name: 'protobuf messages as bytes',
+    dialect: 'postgresql',
+    mode: 'mutable',
+    runs: 300,
+    write: (random) => ({ type: 'BYTES', values: protoValues(random) }),
   },
 ]
 
 function records(random: SeededRandom): ReturnType<typeof randomRecord>[] {
   return times(random.chance(0.05) ? 60 : 1 + random.int(6), () => randomRecord(random))
+}
+
+function protoValues(random: SeededRandom): Wire[] {
+  return records(random).map((record) =>
+    toProto(record, random, randomSprinkle(random, random.pick([0, 0.2]))).toString('base64'),
+  )
 }
 
 describe('RecordStream decodes any result as protobufjs and a plain walk do', () => {
