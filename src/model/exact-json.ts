@@ -19,8 +19,9 @@ export function parseJsonExactly(text: string): JsonValue {
 function exactInteger(_key: string, value: JsonValue, context?: { readonly source?: string }): JsonValue {
   if (typeof value !== 'number' || Number.isSafeInteger(value)) return value
   const source = context?.source
-  if (!Number.isFinite(value)) return source ?? value
-  return source !== undefined && INTEGER.test(source) ? BigInt(source) : value
+  if (source === undefined) return value
+  if (INTEGER.test(source)) return BigInt(source)
+  return Number.isFinite(value) ? value : source
 }
 
 const LONG_NUMBER = /\d{16}|\d[eE]\+?\d{3}/
