@@ -23,7 +23,9 @@ export interface TableDefinition {
   readonly columns: readonly ColumnDefinition[]
 }
 
-/** One row written. Values are as on the wire; whole numbers for INT64 columns may be numbers or bigints. */
+/**
+ * One row written. Values are as on the wire; INT64 may be given as a number or bigint, NaN and infinities as numbers.
+ */
 export interface RowWrite {
   readonly table: string
   readonly op: 'insert' | 'update' | 'delete'
@@ -212,10 +214,12 @@ function pickColumns(columns: readonly ColumnType[], values: Row, otherwise?: Ro
   return row
 }
 
-function onTheWire(value: unknown, { code }: ColumnTypeCode): unknown {
+/** JSON has no bigint, and would make null of a number that is not finite. */
+function onTheWire(value: unknown, { code, array_element_type: element }: ColumnTypeCode): unknown {
   if (value === undefined) return null
   if (typeof value === 'bigint') return String(value)
-  return code === 'INT64' && typeof value === 'number' ? String(value) : value
+  if (typeof value === 'number') return code === 'INT64' || !Number.isFinite(value) ? String(value) : value
+  return Array.isArray(value) && element !== undefined ? value.map((item) => onTheWire(item, element)) : value
 }
 
 function assertColumns(owner: string, table: string, what: string, row: Row, columns: readonly ColumnType[]): void {

@@ -163,6 +163,26 @@ describe('SimulatedStream', () => {
       }
     })
 
+    test('keeps numbers that JSON has no place for as they are on the wire, in arrays too', async () => {
+      const { clock, stream } = shop()
+      const array = (code: string) => ({ code: 'ARRAY', array_element_type: { code } })
+      stream.defineTable({
+        name: 'Numbers',
+        columns: [
+          { name: 'Id', type: 'INT64', isPrimaryKey: true },
+          { name: 'Weight', type: 'FLOAT64' },
+          { name: 'Counts', type: array('INT64') },
+          { name: 'Weights', type: array('FLOAT32') },
+        ],
+      })
+      const values = { Weight: Number.NaN, Counts: [2n ** 60n, 7, null], Weights: [0.5, Number.NEGATIVE_INFINITY] }
+      stream.commit([{ table: 'Numbers', op: 'insert', keys: { Id: 1n }, values }])
+      const wire = { Weight: 'NaN', Counts: [String(2n ** 60n), '7', null], Weights: [0.5, '-Infinity'] }
+      const [record] = await recordsOf({ clock, stream })
+      expect(record!.mods).toMatchObject([{ keys: { Id: '1' }, newValues: wire }])
+      expect(stream.ledger.changes[0]!.newValues).toMatchObject(wire)
+    })
+
     test('refuses impossible writes and then changes nothing', () => {
       const { stream } = shop()
       stream.commit([insert(1)])
