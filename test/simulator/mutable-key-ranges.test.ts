@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { sleep } from '../../src/core/clock.ts'
 import type { SourceError } from '../../src/core/errors.ts'
-import { timestampFromMs } from '../../src/model/commit-timestamp.ts'
+import { type CommitTimestamp, timestampFromMs } from '../../src/model/commit-timestamp.ts'
 import type { ChangeStreamRecord } from '../../src/model/data-change-record.ts'
 import { SeededRandom, SimulatedStream, type SimulatedStreamOptions, VirtualClock } from '../../src/simulator/index.ts'
 import { collect } from './patient-reader.ts'
@@ -16,12 +16,16 @@ function shop(options: Partial<SimulatedStreamOptions> = {}): { clock: VirtualCl
 const KEYS = Array.from({ length: 60 }, (_, id) => ({ Id: String(id) }))
 
 /** Every kind of move, with commits between them. */
-async function live({ clock, stream }: ReturnType<typeof shop>, steps = 120): Promise<void> {
+async function live({ clock, stream }: ReturnType<typeof shop>, steps = 120, rows = 1): Promise<void> {
   const random = new SeededRandom(1)
   for (let step = 0; step < steps; step++) {
-    const keys = KEYS[random.int(KEYS.length)]!
-    const exists = stream.row('Orders', keys) !== undefined
-    stream.commit([{ table: 'Orders', op: exists ? 'delete' : 'insert', keys }])
+    const written = new Set(Array.from({ length: rows }, () => KEYS[random.int(KEYS.length)]!))
+    stream.commit(
+      [...written].map((keys) => {
+        const exists = stream.row('Orders', keys) !== undefined
+        return { table: 'Orders', op: exists ? 'delete' : 'insert', keys }
+      }),
+    )
     const tokens = stream.livePartitions().map(({ token }) => token)
     const [a, b, c] = [tokens[0]!, tokens.at(-1)!, tokens[1]!]
     const kind = random.int(6)
@@ -83,25 +87,24 @@ describe('mutable key ranges', () => {
     const shopping = shop()
     const { clock, stream } = shopping
     return clock.run(async () => {
-      await live(shopping)
-      const moves = new Set(
-        stream.ledger.topology.flatMap(({ kind, parents, children }) =>
-          parents.flatMap((from, i) =>
-            (kind === 'rotateRanges' ? [children[i]!] : children).map((to) => `${from} ${to}`),
-          ),
-        ),
-      )
-      const holders = new Map<string, string>()
+      // Nearly all rows each time: what happens between two changes of one of them is little.
+      await live(shopping, 120, 150)
+      const moves = await movesOf(stream)
+      let moved = 0
+      const holders = new Map<string, Holder>()
       for (const { key, partitionToken, commitTimestamp } of stream.ledger.changes) {
         const { start, end } = stream.lineage().find(({ token }) => token === partitionToken)!
         expect(commitTimestamp >= start && (end === null || commitTimestamp <= end)).toBe(true)
+        const holder = { token: partitionToken, time: commitTimestamp }
         const before = holders.get(key)
-        if (before !== undefined && before !== partitionToken) {
+        if (before !== undefined && before.token !== partitionToken) {
           // Perhaps over several partitions, between two of its changes.
-          expect(isReachable(before, partitionToken, moves)).toBe(true)
+          expect(isReachable(before, holder, moves)).toBe(true)
+          moved++
         }
-        holders.set(key, partitionToken)
+        holders.set(key, holder)
       }
+      expect(moved).toBeGreaterThan(100)
       for (const keys of KEYS) {
         expect(stream.livePartitions().map(({ token }) => token)).toContain(stream.partitionOf('Orders', keys))
       }
@@ -157,8 +160,47 @@ describe('mutable key ranges', () => {
   })
 })
 
-function isReachable(from: string, to: string, moves: ReadonlySet<string>): boolean {
-  const seen = new Set([from])
-  for (const token of seen) for (const move of moves) if (move.startsWith(`${token} `)) seen.add(move.split(' ')[1]!)
-  return seen.has(to)
+interface Holder {
+  readonly token: string
+  readonly time: CommitTimestamp
+}
+
+interface Move {
+  readonly from: string
+  readonly to: string
+  readonly time: CommitTimestamp
+}
+
+/** What the event records say, in order of time. Each move stands in the records of both sides. */
+async function movesOf(stream: SimulatedStream): Promise<Move[]> {
+  const given: Move[] = []
+  const taken: Move[] = []
+  for (const { token, start } of stream.lineage()) {
+    for (const { kind, record } of await collect(stream.client(), {
+      token,
+      start,
+      end: stream.now(),
+      heartbeatMs: 1e5,
+    })) {
+      if (kind !== 'event') continue
+      const time = record.commitTimestamp
+      for (const to of record.moveOutTo) given.push({ from: token, to, time })
+      for (const from of record.moveInFrom) taken.push({ from, to: token, time })
+    }
+  }
+  const inOrder = (moves: readonly Move[]): Move[] =>
+    moves.toSorted((a, b) => `${a.time} ${a.from} ${a.to}`.localeCompare(`${b.time} ${b.from} ${b.to}`))
+  expect(inOrder(given)).toEqual(inOrder(taken))
+  return inOrder(given)
+}
+
+/** Whether a key can have come from one partition to the other by then; one step at a time. */
+function isReachable(from: Holder, to: Holder, moves: readonly Move[]): boolean {
+  const between = moves.filter(({ time }) => time >= from.time && time <= to.time)
+  let reached = new Set([from.token])
+  for (const time of new Set(between.map((move) => move.time))) {
+    const steps = between.filter((move) => move.time === time && reached.has(move.from))
+    reached = new Set([...reached, ...steps.map((move) => move.to)])
+  }
+  return reached.has(to.token)
 }

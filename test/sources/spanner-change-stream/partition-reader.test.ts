@@ -359,6 +359,28 @@ describe('readPartition', () => {
       await probe.run.close()
     }))
 
+  test('waits between tries are drawn at random: many partitions do not come back in one moment', async () => {
+    const waitMs = (drawn: number): Promise<number> =>
+      simulate(async (clock) => {
+        const times: number[] = []
+        const scripted = new ScriptedStream(clock, { root: roots('a'), a: [...Array(8).fill([broken()]), ['silence']] })
+        const client: ChangeStreamClient = {
+          describe: () => scripted.describe(),
+          close: () => scripted.close(),
+          query(query, signal) {
+            times.push(clock.now())
+            return scripted.query(query, signal)
+          },
+        }
+        const probe = new Probe(clock, client, { random: () => drawn })
+        await probe.until(() => times.length === 10)
+        await probe.run.close()
+        return times[9]! - times[8]!
+      })
+    const [shortest, longest] = [await waitMs(0), await waitMs(0.999)]
+    expect(longest / shortest).toBeGreaterThan(1.9)
+  })
+
   test('P7: one slow delivery bounds how far reading runs ahead of it', () =>
     simulate(async (clock) => {
       const records = Array.from({ length: 6000 }, (_, n) => data(10 + n, `r${n}`))
