@@ -1,12 +1,13 @@
 /** Cases about what a server accepts and with which code it refuses the rest; texts of messages are no contract. */
 import { describe, expect, test } from 'vitest'
-import type { Dialect } from '../../src/model/change-stream.ts'
-import { type Bound, bindings, type ReadArguments, readCall } from './raw-probe.ts'
+import type { Dialect, PartitionMode } from '../../src/model/change-stream.ts'
+import { type Bound, bindings, type ReadArguments, readCall, readFunction } from './raw-probe.ts'
 import { codeName, type Scene } from './scene.ts'
 import { normalTime } from './server-record.ts'
 import type { StreamUnderTest } from './site.ts'
 
-export function argumentCases(dialect: Dialect, scene: () => Scene): void {
+export function argumentCases(dialect: Dialect, mode: PartitionMode, scene: () => Scene): void {
+  const nameOf = (stream: string): string => readFunction(dialect, stream, mode)
   const stream = (): StreamUnderTest => scene().site.streams.OLD_AND_NEW_VALUES
   const soon = (ms: number): string => normalTime(new Date(Date.now() + ms).toISOString())
   /** Bounded, so that what is accepted by mistake ends as well. */
@@ -21,7 +22,7 @@ export function argumentCases(dialect: Dialect, scene: () => Scene): void {
     const { start, end } = scene().walk
     return bindings({ start: normalTime(start), end })
   }
-  const call = (): string => readCall(dialect, stream().name)
+  const call = (): string => readCall(dialect, stream().name, mode)
   const notThere = dialect === 'googlesql' ? 'INVALID_ARGUMENT' : 'NOT_FOUND'
 
   describe('arguments', () => {
@@ -63,7 +64,7 @@ export function argumentCases(dialect: Dialect, scene: () => Scene): void {
     })
 
     test(`a stream that does not exist: ${notThere}`, async () => {
-      expect(await sqlCode(readCall(dialect, 'nothing'), usual())).toBe(notThere)
+      expect(await sqlCode(readCall(dialect, 'nothing', mode), usual())).toBe(notThere)
     })
   })
 
@@ -71,29 +72,33 @@ export function argumentCases(dialect: Dialect, scene: () => Scene): void {
     const forms: readonly [what: string, expected: string, sql: (call: string, stream: string) => string][] =
       dialect === 'googlesql'
         ? [
-            ['by position, five', 'OK', (_, name) => `SELECT ChangeRecord FROM READ_${name}(@p1, @p2, @p3, @p4, NULL)`],
-            ['by position, four', 'OK', (_, name) => `SELECT ChangeRecord FROM READ_${name}(@p1, @p2, @p3, @p4)`],
+            [
+              'by position, five',
+              'OK',
+              (_, name) => `SELECT ChangeRecord FROM ${nameOf(name)}(@p1, @p2, @p3, @p4, NULL)`,
+            ],
+            ['by position, four', 'OK', (_, name) => `SELECT ChangeRecord FROM ${nameOf(name)}(@p1, @p2, @p3, @p4)`],
             [
               'a missing argument',
               'INVALID_ARGUMENT',
-              (_, name) => `SELECT ChangeRecord FROM READ_${name}(@p1, @p2, @p3)`,
+              (_, name) => `SELECT ChangeRecord FROM ${nameOf(name)}(@p1, @p2, @p3)`,
             ],
             ['an unknown name', 'INVALID_ARGUMENT', (call) => call.replace('read_options', 'options')],
-            ['every column', 'OK', (_, name) => `SELECT * FROM READ_${name}(@p1, @p2, @p3, @p4, NULL)`],
+            ['every column', 'OK', (_, name) => `SELECT * FROM ${nameOf(name)}(@p1, @p2, @p3, @p4, NULL)`],
             ['a WHERE', 'UNIMPLEMENTED', (call) => `${call} WHERE TRUE`],
             ['a LIMIT', 'UNIMPLEMENTED', (call) => `${call} LIMIT 1`],
             ['another column', 'UNIMPLEMENTED', (call) => call.replace('ChangeRecord', 'ChangeRecord, 1')],
             ['a query around it', 'UNIMPLEMENTED', (call) => `SELECT COUNT(*) FROM (${call})`],
           ]
         : [
-            ['four arguments', 'OK', (_, name) => `SELECT * FROM spanner.read_json_${name}($1, $2, $3, $4)`],
-            ['five arguments', 'OK', (_, name) => `SELECT * FROM spanner.read_json_${name}($1, $2, $3, $4, NULL)`],
+            ['four arguments', 'OK', (_, name) => `SELECT * FROM spanner.${nameOf(name)}($1, $2, $3, $4)`],
+            ['five arguments', 'OK', (_, name) => `SELECT * FROM spanner.${nameOf(name)}($1, $2, $3, $4, NULL)`],
             ['a WHERE', 'UNIMPLEMENTED', (call) => `${call} WHERE true`],
             ['a LIMIT', 'UNIMPLEMENTED', (call) => `${call} LIMIT 1`],
             [
               'the column by its name',
               'OK',
-              (_, name) => `SELECT read_json_${name} FROM spanner.read_json_${name}($1, $2, $3, $4, NULL)`,
+              (_, name) => `SELECT ${nameOf(name)} FROM spanner.${nameOf(name)}($1, $2, $3, $4, NULL)`,
             ],
           ]
     test.each(forms)('%s: %s', async (_, expected, sql) => {
@@ -111,8 +116,8 @@ export function argumentCases(dialect: Dialect, scene: () => Scene): void {
       const { name } = stream()
       const sql =
         dialect === 'googlesql'
-          ? `SELECT ChangeRecord FROM READ_${name}(TIMESTAMP '${start}', TIMESTAMP '${end}', NULL, 1000)`
-          : `SELECT * FROM spanner.read_json_${name}('${start}', '${end}', NULL, 1000, NULL)`
+          ? `SELECT ChangeRecord FROM ${nameOf(name)}(TIMESTAMP '${start}', TIMESTAMP '${end}', NULL, 1000)`
+          : `SELECT * FROM spanner.${nameOf(name)}('${start}', '${end}', NULL, 1000, NULL)`
       expect(await sqlCode(sql)).toBe('OK')
     })
   })

@@ -60,7 +60,7 @@ export function lifecycleCases(scene: () => Scene): void {
       for (const partition of scene().walk.partitions.values()) {
         const times = dataOf(partition.records).map(({ time }) => time)
         expect(times).toEqual(times.toSorted())
-        const end = endOf(partition) ?? scene().walk.end
+        const end = endOf(partition, 'immutable') ?? scene().walk.end
         for (const time of times) expect(time >= partition.start && time <= end).toBe(true)
       }
     })

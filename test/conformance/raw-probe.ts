@@ -1,7 +1,7 @@
 /** Asks a server for a change stream by raw calls of the plain client: it judges the server, not Millrace's reader. */
 import { type protos, v1 } from '@google-cloud/spanner'
 import { credentials } from '@grpc/grpc-js'
-import type { Dialect } from '../../src/model/change-stream.ts'
+import type { Dialect, PartitionMode } from '../../src/model/change-stream.ts'
 import type { WireValue } from '../../src/simulator/wire-value.ts'
 import { ValueAssembler } from '../simulator/wire-decoder.ts'
 
@@ -34,12 +34,14 @@ export interface ReadArguments {
 
 export class RawProbe {
   readonly dialect: Dialect
+  readonly mode: PartitionMode
   readonly #client: v1.SpannerClient
   readonly #database: string
   #session: Promise<string> | undefined
 
-  constructor(host: string, database: string, dialect: Dialect) {
+  constructor(host: string, database: string, dialect: Dialect, mode: PartitionMode = 'immutable') {
     this.dialect = dialect
+    this.mode = mode
     this.#database = database
     const [servicePath, port] = host.split(':') as [string, string]
     this.#client = new v1.SpannerClient({
@@ -66,7 +68,7 @@ export class RawProbe {
 
   /** The usual call of the read function. */
   read(stream: string, given: ReadArguments): Promise<Answer> {
-    return this.query(readCall(this.dialect, stream), bindings(given))
+    return this.query(readCall(this.dialect, stream, this.mode), bindings(given))
   }
 
   async query(
@@ -111,10 +113,17 @@ export class RawProbe {
   }
 }
 
-export function readCall(dialect: Dialect, stream: string): string {
+/** The name of the function that reads a stream. */
+export function readFunction(dialect: Dialect, stream: string, mode: PartitionMode): string {
+  if (dialect === 'googlesql') return `READ_${stream}`
+  return mode === 'mutable' ? `read_proto_bytes_${stream}` : `read_json_${stream}`
+}
+
+export function readCall(dialect: Dialect, stream: string, mode: PartitionMode): string {
+  const name = readFunction(dialect, stream, mode)
   return dialect === 'googlesql'
-    ? `SELECT ChangeRecord FROM READ_${stream}(start_timestamp => @p1, end_timestamp => @p2, partition_token => @p3, heartbeat_milliseconds => @p4, read_options => NULL)`
-    : `SELECT * FROM "spanner"."read_json_${stream}"($1, $2, $3, $4, NULL)`
+    ? `SELECT ChangeRecord FROM ${name}(start_timestamp => @p1, end_timestamp => @p2, partition_token => @p3, heartbeat_milliseconds => @p4, read_options => NULL)`
+    : `SELECT * FROM "spanner"."${name}"($1, $2, $3, $4, NULL)`
 }
 
 export function bindings({ start, end, token, heartbeat = 1000 }: ReadArguments): Record<string, Bound> {

@@ -31,7 +31,7 @@ export async function play(site: Site): Promise<Scene> {
   }
   const walked = await walking
   const ended = [...walked.partitions.values()].flatMap((partition) => {
-    const endsAt = endOf(partition)
+    const endsAt = endOf(partition, stream.probe.mode)
     const isBusy = partition.records.filter(({ kind }) => kind === 'data').length > 2
     return endsAt !== undefined && isBusy ? [{ ...partition, end: endsAt }] : []
   })

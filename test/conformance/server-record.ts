@@ -1,6 +1,7 @@
 /** What a row of the read function says, in one form for both dialects; nothing of Millrace's own decoding. */
-import type { Dialect } from '../../src/model/change-stream.ts'
+import type { Dialect, PartitionMode } from '../../src/model/change-stream.ts'
 import type { WireValue } from '../../src/simulator/wire-value.ts'
+import { decodeProtoRow } from '../simulator/wire-decoder.ts'
 
 export type Json = null | boolean | number | string | readonly Json[] | { readonly [name: string]: Json }
 export type JsonObject = { readonly [name: string]: Json }
@@ -38,10 +39,22 @@ export interface ChildRecord {
   readonly children: readonly { readonly token: string; readonly parents: readonly string[] }[]
 }
 
-export type ServerRecord = DataRecord | ChildRecord | { readonly kind: 'heartbeat'; readonly time: string }
+export type ServerRecord =
+  | DataRecord
+  | ChildRecord
+  | { readonly kind: 'heartbeat'; readonly time: string }
+  | { readonly kind: 'end'; readonly time: string; readonly sequence: string }
+  | {
+      readonly kind: 'event'
+      readonly time: string
+      readonly sequence: string
+      readonly from: readonly string[]
+      readonly to: readonly string[]
+    }
 
 /** The record of a row, by the names of its fields. Throws unless there is exactly one. */
-export function recordOf(dialect: Dialect, value: WireValue): ServerRecord {
+export function recordOf(dialect: Dialect, mode: PartitionMode, value: WireValue): ServerRecord {
+  if (mode === 'mutable') return protoRecord(value)
   const [name, fields] = dialect === 'googlesql' ? structRecord(value) : jsonRecord(value)
   const time = (field: string): string => normalTime(String(fields[field]))
   if (name === 'heartbeat_record') return { kind: 'heartbeat', time: time('timestamp') }
@@ -81,6 +94,43 @@ export function recordOf(dialect: Dialect, value: WireValue): ServerRecord {
     partitions: Number(fields.number_of_partitions_in_transaction),
     tag: String(fields.transaction_tag),
     isSystem: fields.is_system_transaction as boolean,
+  }
+}
+
+/** New partitions of a stream with mutable key ranges are announced like children, without parents. */
+function protoRecord(value: WireValue): ServerRecord {
+  const { kind, record } = decodeProtoRow(value, '')
+  if (kind === 'heartbeat') return { kind, time: record.timestamp }
+  if (kind === 'children') throw new Error('the message has no children')
+  const { recordSequence: sequence } = record
+  if (kind === 'end') return { kind, time: record.endTimestamp, sequence }
+  if (kind === 'event') {
+    return { kind, time: record.commitTimestamp, sequence, from: record.moveInFrom, to: record.moveOutTo }
+  }
+  if (kind === 'start') {
+    const children = record.tokens.map((token) => ({ token, parents: [] }))
+    return { kind: 'children', time: record.startTimestamp, sequence, children }
+  }
+  return {
+    kind,
+    time: record.commitTimestamp,
+    sequence,
+    transaction: record.serverTransactionId,
+    isLast: record.isLastRecordInTransactionInPartition,
+    table: record.tableName,
+    capture: record.valueCaptureType,
+    columns: record.columnTypes.map(({ name, type, isPrimaryKey, ordinalPosition }) => ({
+      name,
+      code: type.code,
+      isKey: isPrimaryKey,
+      ordinal: ordinalPosition,
+    })),
+    mods: record.mods as DataRecord['mods'],
+    modType: record.modType,
+    records: record.numberOfRecordsInTransaction,
+    partitions: record.numberOfPartitionsInTransaction,
+    tag: record.transactionTag,
+    isSystem: record.isSystemTransaction,
   }
 }
 

@@ -1,11 +1,11 @@
 /** The conformance cases' server: the simulator over gRPC, one server a stream, whose partitions change each second. */
-import type { Dialect } from '../../src/model/change-stream.ts'
+import type { Dialect, PartitionMode } from '../../src/model/change-stream.ts'
 import type { ValueCaptureType } from '../../src/model/data-change-record.ts'
 import { SeededRandom, SimulatedStream, serveStream } from '../../src/simulator/index.ts'
 import { RawProbe } from './raw-probe.ts'
 import { CAPTURES, type Site, type StreamUnderTest, streamOf, tableOf } from './site.ts'
 
-export async function simulatorSite(dialect: Dialect): Promise<Site> {
+export async function simulatorSite(dialect: Dialect, mode: PartitionMode = 'immutable'): Promise<Site> {
   const closers: (() => Promise<void>)[] = []
   const streams: [ValueCaptureType, StreamUnderTest][] = []
   for (const [seed, capture] of CAPTURES.entries()) {
@@ -13,6 +13,7 @@ export async function simulatorSite(dialect: Dialect): Promise<Site> {
     const stream = new SimulatedStream({
       seed,
       dialect,
+      mode,
       stream: streamOf(capture),
       valueCaptureType: capture,
       tables: [table],
@@ -27,7 +28,7 @@ export async function simulatorSite(dialect: Dialect): Promise<Site> {
       ],
     })
     const served = await serveStream(stream)
-    const probe = new RawProbe(served.host, served.database, dialect)
+    const probe = new RawProbe(served.host, served.database, dialect, mode)
     const random = new SeededRandom(seed)
     const churn = setInterval(() => changePartitions(stream, random), 500)
     streams.push([

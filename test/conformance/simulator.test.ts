@@ -15,7 +15,7 @@ describe('conformance', () => {
     vi.unstubAllEnvs()
   })
 
-  describeChangeStreams('the simulator', simulatorSite)
+  describeChangeStreams('the simulator', ['immutable', 'mutable'], simulatorSite)
 
   // The rows of the table in docs/simulator.md, from the other side.
   describe('what the simulator does otherwise than the emulator', () => {

@@ -1,5 +1,6 @@
 /** Reads a whole stream, from its first query to an end, partition by partition as they are announced. */
 
+import type { PartitionMode } from '../../src/model/change-stream.ts'
 import type { Answer } from './raw-probe.ts'
 import { recordOf, type ServerRecord } from './server-record.ts'
 import type { StreamUnderTest } from './site.ts'
@@ -58,13 +59,13 @@ export async function read(
     ...(end !== undefined && { end }),
     ...(token !== undefined && { token }),
   })
-  const records = answer.values.map((value) => recordOf(probe.dialect, value))
+  const records = answer.values.map((value) => recordOf(probe.dialect, probe.mode, value))
   return { token: token ?? '', start, answer, records }
 }
 
-/** When the children of a partition start; undefined if it had not ended. */
-export function endOf({ records }: WalkedPartition): string | undefined {
-  return records.find((record) => record.kind === 'children')?.time
+/** When the children of a partition start, or its end record; undefined if it had not ended. */
+export function endOf({ records }: WalkedPartition, mode: PartitionMode): string | undefined {
+  return records.find(({ kind }) => kind === (mode === 'mutable' ? 'end' : 'children'))?.time
 }
 
 /** A time so many microseconds later. */

@@ -1,6 +1,6 @@
 /** Both dialects and both modes over gRPC, decoded by the rules of the API's documentation. */
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
-import type { Dialect, PartitionMode, PartitionQuery } from '../../src/model/change-stream.ts'
+import type { PartitionQuery } from '../../src/model/change-stream.ts'
 import type { ChangeStreamRecord } from '../../src/model/data-change-record.ts'
 import { randomWorkload, type ServedStream, SimulatedStream, serveStream } from '../../src/simulator/index.ts'
 import { bindings, RawProbe, readCall } from '../conformance/raw-probe.ts'
@@ -39,7 +39,7 @@ describe.each(COMBINATIONS)('serveStream in %s with %s key ranges', (dialect, mo
 
   const over = async ({ token, start, end, heartbeatMs }: PartitionQuery): Promise<ChangeStreamRecord[]> => {
     const given = { start, heartbeat: heartbeatMs, ...(end !== null && { end }), ...(token !== null && { token }) }
-    const { code: status, fields, values } = await probe.query(callOf(dialect, mode, stream.name), bindings(given))
+    const { code: status, fields, values } = await probe.query(readCall(dialect, stream.name, mode), bindings(given))
     expect(status).toBe(0)
     expect(fields.map(({ type }) => String(type.code))).toEqual([code])
     return values.map((value) => decode(value, token ?? ''))
@@ -62,11 +62,6 @@ describe.each(COMBINATIONS)('serveStream in %s with %s key ranges', (dialect, mo
     expect((await probe.query(sql)).rows).toEqual([[`${mode.toUpperCase()}_KEY_RANGE`]])
   })
 })
-
-function callOf(dialect: Dialect, mode: PartitionMode, stream: string): string {
-  const call = readCall(dialect, stream)
-  return mode === 'mutable' ? call.replace('read_json_', 'read_proto_bytes_') : call
-}
 
 /** The size in memory does not travel; objects without a prototype compare as plain ones. */
 function withoutBytes(records: readonly ChangeStreamRecord[]): unknown {
