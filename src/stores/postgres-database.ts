@@ -1,5 +1,6 @@
 /** A PostgreSQL database as the store uses it: connections that come back, writes in turn, every failure explained. */
 import { ClosedError, ConfigError, EnvironmentError, StoreError, StreamError } from '../core/errors.ts'
+import { abortable } from '../core/signals.ts'
 
 export const OWNER = 'postgresPartitionStore'
 
@@ -39,7 +40,7 @@ export interface Statement {
 export class PostgresDatabase {
   readonly #options: PostgresDatabaseOptions
   readonly #pool: PostgresPool & { end?(): Promise<void> }
-  #isClosed = false
+  readonly #closing = new AbortController()
 
   private constructor(options: PostgresDatabaseOptions, pool: PostgresPool) {
     this.#options = options
@@ -79,17 +80,17 @@ export class PostgresDatabase {
   }
 
   async close(): Promise<void> {
-    if (this.#isClosed) return
-    this.#isClosed = true
+    if (this.#closing.signal.aborted) return
+    this.#closing.abort(new ClosedError(`${OWNER}: ${this.#options.place} is closed`))
     if (this.#options.pool === undefined) await this.#pool.end?.()
   }
 
   async #connected<R>(doing: 'open' | 'read' | 'write', work: (client: PostgresConnection) => Promise<R>): Promise<R> {
-    if (this.#isClosed) throw new ClosedError(`${OWNER}: ${this.#options.place} is closed`)
+    this.#closing.signal.throwIfAborted()
     let client: PostgresConnection | undefined
     let isBroken = true
     try {
-      client = await this.#pool.connect()
+      client = await this.#connection()
       // A connection that breaks while it is lent out says so here as well; the query under way fails anyway.
       client.on('error', ignore)
       const result = await work(client)
@@ -101,6 +102,19 @@ export class PostgresDatabase {
       client?.off('error', ignore)
       // One that has failed is not used again: its transaction ends with it.
       client?.release(isBroken)
+    }
+  }
+
+  /** A pool lets those wait for a connection whom its end finds waiting; one of the caller may do so for ever. */
+  async #connection(): Promise<PostgresConnection> {
+    const asked = this.#pool.connect()
+    try {
+      const inTime = abortable(asked, AbortSignal.timeout(this.#options.timeoutMs))
+      return await abortable(inTime, this.#closing.signal)
+    } catch (error) {
+      // What comes too late goes back unused.
+      asked.then((late) => late.release(false), ignore)
+      throw error
     }
   }
 

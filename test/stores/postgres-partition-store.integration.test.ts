@@ -2,10 +2,11 @@
 import { createServer } from 'node:net'
 import { inspect } from 'node:util'
 import pg from 'pg'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { ClosedError, ConfigError, EnvironmentError, StoreError } from '../../src/core/errors.ts'
 import { type PartitionStore, type PartitionTable, postgresPartitionStore } from '../../src/stores/index.ts'
+import type { PostgresConnection } from '../../src/stores/postgres-database.ts'
 import { partitionStoreContract } from '../contracts/partition-store-contract.ts'
 import { hasPostgres, PASSWORD, type PostgresServer, requirePostgres, startPostgres } from '../support/postgres.ts'
 
@@ -230,6 +231,16 @@ describe.skipIf(!hasPostgres)('postgresPartitionStore on a server', () => {
     await expect(table.list()).rejects.toThrow(ClosedError)
     await expect(table.claim('ann', 1_000)).rejects.toThrow(ClosedError)
   })
+
+  test('calls that wait for a connection when it is closed are a ClosedError, at once', async () => {
+    const store = connect(newTable(), { timeoutMs: 60_000 })
+    const table = await store.open('orders')
+    const calls = Promise.allSettled(Array.from({ length: 20 }, () => table.list()))
+    await store.close()
+    const reasons = (await calls).flatMap((call) => (call.status === 'rejected' ? [call.reason] : []))
+    expect(reasons.length).toBeGreaterThan(0)
+    for (const reason of reasons) expect(reason).toBeInstanceOf(ClosedError)
+  })
 })
 
 describe('postgresPartitionStore without a server', () => {
@@ -299,6 +310,16 @@ describe('postgresPartitionStore without a server', () => {
     silent.close()
     expect(error).toBeInstanceOf(StoreError)
     expect(error.retryable).toBe(true)
+  })
+
+  test('a pool of the caller that gives no connection is an error worth a retry, and what comes late goes back', async () => {
+    const asked = Promise.withResolvers<PostgresConnection>()
+    const pool = { connect: () => asked.promise }
+    const error = await failure(postgresPartitionStore({ pool, timeoutMs: 300 }))
+    expect(error).toMatchObject({ name: 'StoreError', retryable: true })
+    const release = vi.fn()
+    asked.resolve({ release } as unknown as PostgresConnection)
+    await vi.waitFor(() => expect(release).toHaveBeenCalledExactlyOnceWith(false))
   })
 })
 
