@@ -73,6 +73,8 @@ export function callFailure(
 function denied(error: unknown, code: GrpcCode, database: string): EnvironmentError {
   return new EnvironmentError(`${OWNER}: access to '${database}' was denied (${code})`, {
     cause: error,
+    // As above: after a failure the session is made anew, so this is what the next try meets.
+    retryable: code === 'UNAUTHENTICATED',
     hint: 'Sign in with `gcloud auth application-default login`, or give the service account roles/spanner.databaseUser.',
   })
 }

@@ -4,8 +4,10 @@ import type { Database } from '@google-cloud/spanner'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { ClosedError, ConfigError, StoreError } from '../../src/core/errors.ts'
+import { GRPC_CODES } from '../../src/model/grpc-code.ts'
 import { spannerChangeStream } from '../../src/sources/index.ts'
 import { type PartitionStore, type PartitionTable, spannerPartitionStore } from '../../src/stores/index.ts'
+import { sessionFailure } from '../../src/stores/spanner-store-errors.ts'
 import { partitionStoreContract } from '../contracts/partition-store-contract.ts'
 import {
   hasSpannerEmulator,
@@ -342,6 +344,18 @@ describe('spannerPartitionStore without a server', () => {
     await new Promise((resolve) => server.close(resolve))
     const error = await failure(spannerPartitionStore({ database, emulatorHost, timeoutMs: 2_000 }))
     expect(error).toMatchObject({ retryable: true, message: expect.stringContaining(emulatorHost) })
+  })
+
+  // A session that failed is made anew, so this is where a run meets a credential that is just being renewed.
+  test.each([
+    ['UNAUTHENTICATED', true],
+    ['PERMISSION_DENIED', false],
+  ] as const)('no session for %s: worth a retry is %s', async (code, retryable) => {
+    const error = sessionFailure(Object.assign(new Error('no'), { code: GRPC_CODES[code] }), {
+      database,
+      emulatorHost: undefined,
+    })
+    expect(error).toMatchObject({ name: 'EnvironmentError', retryable, hint: expect.stringContaining('gcloud auth') })
   })
 
   test('a server that never answers is an error worth a retry, not a hang', async () => {
