@@ -48,7 +48,10 @@ export async function findTable(select: Select, { database, table }: TableOption
   const found = columns.filter(([name]) => isOurs(name)).map(([, column]) => column)
   const missing = ALL_COLUMNS.filter((column) => !found.includes(column))
   if (found.length > 0 && missing.length > 0) throw foreign(database, table, missing)
-  const indexes = await select(`SELECT index_name FROM information_schema.indexes WHERE table_schema IN ('', 'public')`)
+  // One that another process just makes cannot be read yet.
+  const indexes = await select(
+    `SELECT index_name FROM information_schema.indexes WHERE table_schema IN ('', 'public') AND index_state = 'READ_WRITE'`,
+  )
   const hasIndex = indexes.some(([name]) => String(name).toLowerCase() === sql.index.toLowerCase())
   return { sql, hasTable: found.length > 0, hasIndex }
 }
@@ -63,15 +66,16 @@ export async function ensureTable(
   for (let attempt = 1; ; attempt++) {
     const { sql, hasTable, hasIndex } = await findTable(select, options)
     if (hasTable && hasIndex) return sql
+    const waitMs = backoffMs(attempt, 50, 2_000)
     try {
-      await connection.changeSchema(sql.schema(options.keepFinishedDays), Math.ceil(deadline - performance.now()))
+      const leftMs = Math.max(1, Math.ceil(deadline - performance.now()))
+      await connection.changeSchema(sql.schema(options.keepFinishedDays), leftMs)
     } catch (error) {
       // Another process that makes it just now, or a transaction under way, is in the way of a change of the schema.
       const mayPass = isTimeout(error) || !LASTING.has(grpcCode(error) ?? 'INTERNAL')
-      const waitMs = backoffMs(attempt, 50, 2_000)
       if (!mayPass || attempt === MAX_ATTEMPTS || performance.now() + waitMs >= deadline) throw error
-      await sleep(systemClock, waitMs)
     }
+    await sleep(systemClock, waitMs)
   }
 }
 
