@@ -2,6 +2,7 @@
 import { deflateRawSync, inflateRawSync } from 'node:zlib'
 import type { Partition, PartitionState } from '../model/partition.ts'
 import type { PartitionRows, RowChange } from './partition-rows.ts'
+import { PAGE_ROWS } from './spanner-commit-sizes.ts'
 import type { Cell, RowQuery, RowRead, RowWrite } from './spanner-connection.ts'
 
 export type SqlDialect = 'googlesql' | 'postgresql'
@@ -218,9 +219,6 @@ const FIELDS: Readonly<Partial<Record<Column, keyof Partition>>> = {
   epoch: 'epoch',
   lease_until_ms: 'leaseUntilMs',
 }
-
-/** Five cells of a row change at once, and Spanner takes 80,000 a commit; long before that a commit becomes slow. */
-export const PAGE_ROWS = 4_000
 
 const COMMIT_TIME = 'spanner.commit_timestamp()'
 const MAX_PLAIN_CHARS = 1_000_000

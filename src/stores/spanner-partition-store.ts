@@ -7,7 +7,8 @@ import type { CommitTimestamp } from '../model/commit-timestamp.ts'
 import { isReopened, type Partition, type PartitionState } from '../model/partition.ts'
 import type { PartitionRows } from './partition-rows.ts'
 import type { CheckpointWrite, NewPartition, Ownership, PartitionStore, PartitionTable } from './partition-store.ts'
-import { type OpenRows, PAGE_ROWS } from './spanner-partition-sql.ts'
+import { MAX_WRITES, PAGE_ROWS, PART_ROWS } from './spanner-commit-sizes.ts'
+import type { OpenRows } from './spanner-partition-sql.ts'
 import { SpannerPartitions } from './spanner-partitions.ts'
 import { OWNER } from './spanner-store-errors.ts'
 
@@ -236,6 +237,3 @@ function checkedHost(host: string): void {
 }
 
 const KNOWN = ['database', 'table', 'keepFinishedDays', 'timeoutMs', 'emulatorHost', 'clock'] as const
-const PART_ROWS = 1_000
-/** Five cells each, its key among them, of the 80,000 that Spanner takes a commit. */
-const MAX_WRITES = 15_000

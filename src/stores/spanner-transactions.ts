@@ -4,6 +4,7 @@ import { backoffMs } from '../core/error-policy.ts'
 import { ClosedError } from '../core/errors.ts'
 import type { Partition } from '../model/partition.ts'
 import { PartitionRows } from './partition-rows.ts'
+import { MAX_GROUP_ROWS } from './spanner-commit-sizes.ts'
 import type { ReadResult, SpannerConnection, SpannerSession } from './spanner-connection.ts'
 import { type PartitionSql, partitionOf, type RowWork, writesOf } from './spanner-partition-sql.ts'
 import { callFailure, grpcCode, OWNER } from './spanner-store-errors.ts'
@@ -143,6 +144,3 @@ function remainingMs(deadline: number): number {
 
 const BEGIN = { begin: { readWrite: {} } }
 const GOODBYE_MS = 2_000
-
-/** Spanner takes 80,000 changed cells a commit; a new row with its index has 14. */
-const MAX_GROUP_ROWS = 3_000

@@ -4,10 +4,14 @@ import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { type Partition, ROOT_TOKEN } from '../../src/model/partition.ts'
 import type { NewPartition, Ownership, PartitionStore, PartitionTable } from '../../src/stores/index.ts'
 
-/** Runs the contract; `makeStore` gives an empty store whose leases are measured with `clock`. */
+/**
+ * Runs the contract; `makeStore` gives an empty store whose leases are measured with `clock`. It is closed after each
+ * test, unless it is shared: then whoever made it closes it.
+ */
 export function partitionStoreContract(
   name: string,
   makeStore: (clock: Clock) => PartitionStore | Promise<PartitionStore>,
+  { isShared = false } = {},
 ): void {
   describe(name, () => {
     let nowMs: number
@@ -20,7 +24,7 @@ export function partitionStoreContract(
       table = await store.open('orders')
     })
 
-    afterEach(() => store.close())
+    afterEach(() => (isShared ? undefined : store.close()))
 
     /** Ann holds the root, which runs; Bob is another process. */
     async function runningRoot(): Promise<Ownership> {
@@ -351,7 +355,8 @@ export function partitionStoreContract(
         const ann = await runningRoot()
         const children = Array.from({ length: 1000 }, (_, i) => child(`t${i}`))
         await table.addChildren(ROOT_TOKEN, ann, children, LEASE_MS)
-        for (const { token } of children) await table.advance(token, ann, 'CREATED', 'RUNNING')
+        const advanced = await Promise.all(children.map(({ token }) => table.advance(token, ann, 'CREATED', 'RUNNING')))
+        expect(advanced.every(Boolean)).toBe(true)
         const writes = children.map(({ token }, i) => ({ token, epoch: 1, ...at(5, `id${i}`) }))
         expect(await table.checkpoint('ann', writes, LEASE_MS)).toEqual([])
         expect(await row('t0')).toMatchObject({ watermark: time(5), boundaryIds: ['id0'] })
