@@ -554,6 +554,36 @@ export function partitionStoreContract(
       })
     })
 
+    describe('writes at the same time', () => {
+      test('P2: all take effect, and none undoes another', async () => {
+        const ann = await runningRoot()
+        const tokens = Array.from({ length: 12 }, (_, i) => `t${i}`)
+        await table.addChildren(
+          ROOT_TOKEN,
+          ann,
+          tokens.map((token) => child(token)),
+          LEASE_MS,
+        )
+        const live = async (token: string): Promise<unknown[]> => [
+          await table.advance(token, ann, 'CREATED', 'RUNNING'),
+          (await table.addChildren(token, ann, [child(`${token}-child`, token)], LEASE_MS))?.length,
+          await table.checkpoint('ann', [{ token, epoch: 1, ...at(5, 'x') }], LEASE_MS),
+          await table.finish(token, ann, at(9, token), null),
+        ]
+        const renew = (): Promise<string[]> => table.checkpoint('ann', [], LEASE_MS)
+        const [lives, renewals] = await Promise.all([
+          Promise.all(tokens.map(live)),
+          Promise.all(Array.from({ length: 8 }, renew)),
+        ])
+        expect(lives).toEqual(tokens.map(() => [true, 1, [], true]))
+        expect(renewals.flat()).toEqual([])
+        for (const token of tokens) {
+          expect(await row(token)).toMatchObject({ state: 'FINISHED', owner: null, leaseUntilMs: 0, ...at(9, token) })
+        }
+        expect(await table.list()).toHaveLength(25)
+      })
+    })
+
     describe('ownership', () => {
       test.each([
         ['another owner took over', 'bob'],

@@ -4,11 +4,12 @@ import { inspect } from 'node:util'
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
-import { ClosedError, ConfigError, EnvironmentError, StoreError } from '../../src/core/errors.ts'
+import { ClosedError, ConfigError, EnvironmentError, StoreError, StreamError } from '../../src/core/errors.ts'
 import { type PartitionStore, type PartitionTable, postgresPartitionStore } from '../../src/stores/index.ts'
 import type { PostgresConnection } from '../../src/stores/postgres-database.ts'
 import { partitionStoreContract } from '../contracts/partition-store-contract.ts'
 import { hasPostgres, PASSWORD, type PostgresServer, requirePostgres, startPostgres } from '../support/postgres.ts'
+import { startTcpProxy } from '../support/tcp-proxy.ts'
 
 requirePostgres('postgres-partition-store.integration.test.ts')
 
@@ -140,6 +141,28 @@ describe.skipIf(!hasPostgres)('postgresPartitionStore on a server', () => {
     expect(after).toEqual(before)
     for (const error of errors) expect(error).toMatchObject({ name: 'StoreError', retryable: true })
     await store.close()
+  })
+
+  test('a write whose answer is lost is an error worth a retry, and is refused when it is sent again', async () => {
+    const { hostname, port, host } = new URL(server.connectionString)
+    await using proxy = await startTcpProxy(hostname, Number(port))
+    const connectionString = server.connectionString.replace(host, `127.0.0.1:${proxy.port}`)
+    const name = newTable()
+    const store = postgresPartitionStore({ connectionString, table: name, timeoutMs: 500 })
+    const table = await store.open('orders')
+    await table.createRoot(ROOT, 'ann', 60_000)
+    const advance = (): Promise<boolean> => table.advance('root', { owner: 'ann', epoch: 1 }, 'CREATED', 'RUNNING')
+    proxy.mute()
+    await expect(advance()).rejects.toMatchObject({ name: 'StoreError', retryable: true })
+    const other = connect(name)
+    expect(await (await other.open('orders')).get('root')).toMatchObject({ state: 'RUNNING', owner: 'ann', epoch: 1 })
+    proxy.cut()
+    expect(await vi.waitFor(advance)).toBe(false)
+    proxy.mute()
+    const waiting = [table.list(), table.checkpoint('ann', [], 60_000)].map((call) => call.catch((error) => error))
+    await store.close()
+    for (const error of await Promise.all(waiting)) expect(error).toBeInstanceOf(StreamError)
+    await other.close()
   })
 
   test('a row that somebody holds for long is an error worth a retry, and leaves nothing half done', async () => {

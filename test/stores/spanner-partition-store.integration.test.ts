@@ -15,6 +15,7 @@ import {
   type SpannerEmulator,
   startSpannerEmulator,
 } from '../support/spanner-emulator.ts'
+import { startTcpProxy } from '../support/tcp-proxy.ts'
 
 requireSpannerEmulator('spanner-partition-store.integration.test.ts')
 
@@ -233,6 +234,39 @@ describe.skipIf(!hasSpannerEmulator)('spannerPartitionStore on the emulator', ()
     const held = await table.claim('bob', 60_000)
     expect([held.length, new Set(held.map(({ owner }) => owner))]).toEqual([4_101, new Set(['ann'])])
     await store.close()
+  })
+
+  test('P2: a commit whose answer is lost is an error worth a retry, and may be sent again', async () => {
+    const { formattedName_: database } = await emulator.createDatabase([])
+    const [host, port] = emulator.host.split(':')
+    await using proxy = await startTcpProxy(host!, Number(port))
+    let onAsked: (() => void) | undefined
+    const now = (): number => {
+      onAsked?.()
+      return Date.now()
+    }
+    const emulatorHost = `127.0.0.1:${proxy.port}`
+    const store = spannerPartitionStore({ database, emulatorHost, timeoutMs: 500, clock: { ...systemClock, now } })
+    const table = await store.open('lost-answer')
+    await runningRoot(table)
+    const write = { token: 'root', epoch: 1, watermark: '2026-01-02T00:00:00.000000000Z', boundaryIds: ['x'] }
+    // The time is asked for between the reading and the commit.
+    onAsked = proxy.mute
+    await expect(table.checkpoint('ann', [write], 60_000)).rejects.toMatchObject({
+      name: 'StoreError',
+      retryable: true,
+    })
+    onAsked = undefined
+    const other = spannerPartitionStore({ database, emulatorHost: emulator.host })
+    const { watermark, boundaryIds } = (await (await other.open('lost-answer')).get('root'))!
+    expect({ watermark, boundaryIds }).toEqual({ watermark: write.watermark, boundaryIds: ['x'] })
+    proxy.cut()
+    // The connection of before may be found broken first.
+    const again = await vi.waitFor(() => table.checkpoint('ann', [write], 60_000))
+    expect(again).toEqual([])
+    expect(await table.finish('root', { owner: 'ann', epoch: 1 }, write, null)).toBe(true)
+    await store.close()
+    await other.close()
   })
 
   test('P12: a database that does not exist is a ConfigError that names the option', async () => {
