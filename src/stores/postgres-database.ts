@@ -138,7 +138,7 @@ export class PostgresDatabase {
       return new StoreError(what, {
         cause,
         retryable: true,
-        hint: 'Is PostgreSQL up and its address right? Nothing is lost: what is not stored comes again.',
+        hint: 'Is PostgreSQL up, and are address, password and sslmode in connectionString right? Nothing is lost: what is not stored comes again.',
       })
     }
     return new StoreError(what, {

@@ -190,6 +190,16 @@ describe.skipIf(!hasPostgres)('postgresPartitionStore on a server', () => {
     expect(inspect(error, { depth: 9 })).not.toContain('another-secret')
   })
 
+  // The client knows no code for either, so they look like a server that does not answer.
+  test.each([
+    ['a password that is missing', (text: string) => text.replace(`:${PASSWORD}`, '')],
+    ['an encryption that the server has not', (text: string) => `${text}?sslmode=verify-full`],
+  ])('P12: the hint names the option behind %s', async (_, changed) => {
+    const error = await failure(postgresPartitionStore({ connectionString: changed(server.connectionString) }))
+    expect(error.hint).toMatch(/password and sslmode in connectionString/)
+    expect(inspect(error, { depth: 9 })).not.toContain(PASSWORD)
+  })
+
   test('P12: a database that does not exist is a ConfigError that says so', async () => {
     const connectionString = server.connectionString.replace(/[^/]*$/, 'nothing')
     const error = await failure(postgresPartitionStore({ connectionString }))
