@@ -58,22 +58,16 @@ export class PartitionSql {
 
   /** Rows that were finished at a user's end. */
   endedRows(pipeline: string): RowQuery {
-    const where = `pipeline = ${this.#parameter(1)} AND ended_at IS NOT NULL`
-    return {
-      sql: `SELECT ${COLUMNS.join(', ')} FROM ${this.#quoted(this.table)} WHERE ${where}`,
-      parameters: [pipeline],
-    }
+    const where = `pipeline = ${this.#parameter(1)} AND finished_at IS NULL AND ended_at IS NOT NULL`
+    return { sql: `SELECT ${COLUMNS.join(', ')} FROM ${this.#keptRows()} WHERE ${where}`, parameters: [pipeline] }
   }
 
-  /** By an index that checkpoints do not touch: of the finished rows, which are many, it holds only those kept for ever. */
   openRows(pipeline: string, { columns, after, isPage }: OpenRows): RowQuery & { readonly columns: readonly string[] } {
     const chosen = columns === 'all' ? COLUMNS : PROGRESS_COLUMNS
-    const index = this.#quoted(this.index)
-    const hint = this.dialect === 'googlesql' ? `@{FORCE_INDEX=${index}}` : ` /*@ FORCE_INDEX=${index} */`
     const behind = after === undefined ? '' : ` AND token > ${this.#parameter(2)}`
     return {
       sql:
-        `SELECT ${chosen.join(', ')} FROM ${this.#quoted(this.table)}${hint} ` +
+        `SELECT ${chosen.join(', ')} FROM ${this.#keptRows()} ` +
         `WHERE pipeline = ${this.#parameter(1)} AND finished_at IS NULL AND state <> 'FINISHED'${behind} ` +
         `ORDER BY token${isPage ? ` LIMIT ${PAGE_ROWS}` : ''}`,
       parameters: after === undefined ? [pipeline] : [pipeline, after],
@@ -95,6 +89,13 @@ export class PartitionSql {
     }
     const ttl = `ROW DELETION POLICY (OLDER_THAN(finished_at, INTERVAL ${keepFinishedDays} DAY))`
     return [`CREATE TABLE IF NOT EXISTS ${table} (${columns}) ${key}, ${ttl}`, makeIndex]
+  }
+
+  /** By an index that checkpoints do not touch: of the finished rows, which are many, only those kept have no time in it. */
+  #keptRows(): string {
+    const index = this.#quoted(this.index)
+    const hint = this.dialect === 'googlesql' ? `@{FORCE_INDEX=${index}}` : ` /*@ FORCE_INDEX=${index} */`
+    return `${this.#quoted(this.table)}${hint}`
   }
 
   #quoted(name: string): string {
