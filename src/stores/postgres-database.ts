@@ -167,6 +167,8 @@ async function makePool({ connectionString, timeoutMs }: PostgresDatabaseOptions
   })
   // A connection at rest that breaks, as at a restart of the server, is replaced at the next use.
   pool.on('error', ignore)
+  // One that breaks while it is handed over has nobody yet to hear of it: that would end the process.
+  pool.on('connect', (client) => client.on('error', ignore))
   return pool
 }
 

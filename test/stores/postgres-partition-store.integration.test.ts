@@ -345,6 +345,30 @@ describe('postgresPartitionStore without a server', () => {
     expect(error.retryable).toBe(true)
   })
 
+  test('a server that goes away in the moment it lets us in is an error worth a retry, and ends no process', async () => {
+    const message = (type: string, body: string | Uint8Array): Buffer => {
+      const length = Buffer.alloc(4)
+      length.writeInt32BE(body.length + 4)
+      return Buffer.concat([Buffer.from(type), length, Buffer.from(body)])
+    }
+    const goodbye = message('E', 'SFATAL\0C57P01\0Mterminating connection due to administrator command\0\0')
+    const welcome = Buffer.concat([message('R', new Uint8Array(4)), message('Z', 'I'), goodbye])
+    const leaving = createServer((socket) =>
+      socket.on('error', () => undefined).once('data', () => socket.end(welcome)),
+    )
+    await new Promise<void>((resolve) => leaving.listen(0, '127.0.0.1', resolve))
+    const { port } = leaving.address() as { port: number }
+    const uncaught = vi.fn()
+    process.on('uncaughtException', uncaught)
+    const error = await failure(
+      postgresPartitionStore({ connectionString: connectionString.replace(':1/', `:${port}/`), timeoutMs: 2_000 }),
+    )
+    process.off('uncaughtException', uncaught)
+    leaving.close()
+    expect(error).toMatchObject({ name: 'StoreError', retryable: true })
+    expect(uncaught).not.toHaveBeenCalled()
+  })
+
   test('a pool of the caller that gives no connection is an error worth a retry, and what comes late goes back', async () => {
     const asked = Promise.withResolvers<PostgresConnection>()
     const pool = { connect: () => asked.promise }
