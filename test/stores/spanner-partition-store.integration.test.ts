@@ -246,7 +246,7 @@ describe.skipIf(!hasSpannerEmulator)('spannerPartitionStore on the emulator', ()
       return Date.now()
     }
     const emulatorHost = `127.0.0.1:${proxy.port}`
-    const store = spannerPartitionStore({ database, emulatorHost, timeoutMs: 500, clock: { ...systemClock, now } })
+    const store = spannerPartitionStore({ database, emulatorHost, timeoutMs: 2_000, clock: { ...systemClock, now } })
     const table = await store.open('lost-answer')
     await runningRoot(table)
     const write = { token: 'root', epoch: 1, watermark: '2026-01-02T00:00:00.000000000Z', boundaryIds: ['x'] }
@@ -262,7 +262,7 @@ describe.skipIf(!hasSpannerEmulator)('spannerPartitionStore on the emulator', ()
     expect({ watermark, boundaryIds }).toEqual({ watermark: write.watermark, boundaryIds: ['x'] })
     proxy.cut()
     // The connection of before may be found broken first.
-    const again = await vi.waitFor(() => table.checkpoint('ann', [write], 60_000))
+    const again = await vi.waitFor(() => table.checkpoint('ann', [write], 60_000), { timeout: 20_000 })
     expect(again).toEqual([])
     expect(await table.finish('root', { owner: 'ann', epoch: 1 }, write, null)).toBe(true)
     await store.close()
