@@ -67,7 +67,8 @@ export class DescribedStream {
 
   /** As it is now, for whoever decides by it that history is lost: all who ask at once share one answer. */
   async askRetentionMs(signal: AbortSignal): Promise<number> {
-    if (this.#context.clock.now() - this.#askedAtMs >= FRESH_MS) await this.#askAgain(signal)
+    const isFresh = this.#asking === undefined && this.#context.clock.now() - this.#askedAtMs < FRESH_MS
+    if (!isFresh) await this.#askAgain(signal)
     return this.#retentionMs
   }
 

@@ -240,6 +240,44 @@ describe('history that expired', () => {
     }),
   )
 
+  test('P12: partitions that fail together wait for one answer about the retention, and both go by it', () =>
+    simulate(async (clock) => {
+      const description = { retentionMs: 7 * DAY }
+      const begin = timestampFromMs(clock.now() - 3 * DAY)
+      const tokens = ['a', 'b']
+      const first: ChangeStreamRecord = {
+        kind: 'children',
+        record: {
+          startTimestamp: begin,
+          recordSequence: '0',
+          children: tokens.map((token) => ({ token, parentTokens: [] })),
+        },
+      }
+      const stream = new ScriptedStream(
+        clock,
+        {
+          root: [[part(first), 'end'], ...roots(...tokens), ...roots(...tokens)],
+          a: [[{ afterMs: 2000, part: part() }, failed('OUT_OF_RANGE')]],
+          b: [[{ afterMs: 2100, part: part() }, failed('OUT_OF_RANGE')]],
+        },
+        description,
+      )
+      let asked = 0
+      const describeStream = stream.describe.bind(stream)
+      stream.describe = async () => {
+        asked++
+        await sleep(clock, 500)
+        return await describeStream()
+      }
+      const probe = new Probe(clock, stream, { source: { start: begin, onGap: 'skip' } })
+      await probe.until(() => stream.tokens.includes('b'))
+      description.retentionMs = DAY
+      await sleep(clock, 5000)
+      expect(probe.run.status().gaps).toBe(2)
+      expect(asked).toBe(2)
+      await probe.run.close()
+    }))
+
   test('P12: a stream that cannot be described again is taken as it was', () =>
     simulate(async (clock) => {
       const stream = new ScriptedStream(
