@@ -75,6 +75,8 @@ class PartitionReader<T> {
   readonly #intake: RecordIntake<T>
 
   #resumeToken: Uint8Array | undefined
+  /** Where the last gap ends. */
+  #gapEnd: CommitTimestamp | undefined
   #stallLimitMs: number
   /** Queries in a row that had to be sent again without anything new, and those of them that failed in the same way. */
   #failures = 0
@@ -181,10 +183,12 @@ class PartitionReader<T> {
   async #judge(error: unknown, query: PartitionQuery): Promise<ReadVerdict> {
     const { clock, childrenStart, onGap } = this.#context
     const retentionMs = await this.#context.retentionMs(error, this.#signal)
+    // A query that fell behind while it ran fails at what it would have read next.
+    const start = this.#intake.hasProgressed ? this.#reading.position.timestamp : query.start
     const verdict = judgeFailure(error, {
       token: query.token ?? ROOT_TOKEN,
-      // A query that fell behind while it ran fails at what it would have read next.
-      start: this.#intake.hasProgressed ? this.#reading.position.timestamp : query.start,
+      start,
+      isBehindGap: start === this.#gapEnd,
       childrenStart: childrenStart(this.#partition),
       failures: this.#sameFailures,
       nowMs: clock.now(),
@@ -236,12 +240,13 @@ class PartitionReader<T> {
     // A first query that has brought nothing yet is simply asked later. Else some of its partitions are known already.
     const isUnread = token === ROOT_TOKEN && childrenStart(this.#partition) === undefined
     let isLive = isUnread || isPastEnd
+    this.#gapEnd = to
     if (!isLive) {
       const query = this.#query(null, to)
       const watch = { client, clock, stallLimitMs: this.#stallLimitMs }
       const { outcome, tokens } = await livePartitions(query, watch, this.#signal)
       if (this.#signal.aborted) throw this.#signal.reason
-      if (tokens === undefined) return this.#gapNotSkipped(outcome)
+      if (tokens === undefined) return this.#gapNotSkipped(outcome, query)
       isLive = tokens.delete(token)
       // Who starts behind the gap without waiting for the end of this one finds everything before it settled.
       if (isLive) await abortable(this.#reading.tracker.idle(), this.#signal)
@@ -256,10 +261,10 @@ class PartitionReader<T> {
   }
 
   /** The partition's own query will fail again, and lead here again. */
-  async #gapNotSkipped(outcome: QueryOutcome): Promise<ReadVerdict> {
+  async #gapNotSkipped(outcome: QueryOutcome, query: PartitionQuery): Promise<ReadVerdict> {
     if (outcome.kind === 'stalled') this.#widenStallLimit()
     if (outcome.kind !== 'failed') return RETRY
-    const verdict = await this.#judge(outcome.error, this.#query(null, this.#reading.position.timestamp))
+    const verdict = await this.#judge(outcome.error, query)
     return verdict.kind === 'stop' ? verdict : RETRY
   }
 

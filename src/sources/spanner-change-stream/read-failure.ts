@@ -20,6 +20,8 @@ export interface FailedQuery {
   readonly start: CommitTimestamp
   /** When the announced children of the partition start; undefined if none is known. */
   readonly childrenStart: CommitTimestamp | undefined
+  /** Whether it began where a gap ends that has just been found. */
+  readonly isBehindGap: boolean
   /** Failures in a row with this status, this one included. */
   readonly failures: number
   readonly nowMs: number
@@ -87,7 +89,7 @@ function judgeOutOfRange(cause: SourceError, query: FailedQuery): ReadVerdict {
     return { kind: 'ended', at: childrenStart }
   }
   const to = firstReadable(nowMs, retentionMs)
-  if (start < to) return { kind: 'expired', error: expired(cause, token, start, to) }
+  if (start < to && !isNewBorder(query)) return { kind: 'expired', error: expired(cause, token, start, to) }
   if (start > timestampFromMs(nowMs + CLOCK_SLACK_MS)) {
     const error = new ConfigError(`spannerChangeStream: start lies in the future, got ${start}`, {
       cause,
@@ -116,9 +118,18 @@ function isForgotten({ start, nowMs, retentionMs }: FailedQuery): boolean {
   return start < timestampFromMs(nowMs - retentionMs)
 }
 
+/** If nothing can be read where the history began a moment ago, then the retention is not why: no gap leads past it. */
+function isNewBorder({ isBehindGap, start, nowMs, retentionMs }: FailedQuery): boolean {
+  return isBehindGap && start > timestampFromMs(nowMs - retentionMs + slackMs(retentionMs) / 2)
+}
+
 /** A little later than the retention says: clocks differ, and what is readable now must still be so in a moment. */
 export function firstReadable(nowMs: number, retentionMs: number): CommitTimestamp {
-  return timestampFromMs(nowMs - retentionMs + Math.min(CLOCK_SLACK_MS, retentionMs / 20))
+  return timestampFromMs(nowMs - retentionMs + slackMs(retentionMs))
+}
+
+function slackMs(retentionMs: number): number {
+  return Math.min(CLOCK_SLACK_MS, retentionMs / 20)
 }
 
 function expired(

@@ -4,6 +4,7 @@ import { HistoryExpiredError } from '../../../src/core/errors.ts'
 import type { CommitTimestamp } from '../../../src/core/types.ts'
 import { timestampFromMs } from '../../../src/model/commit-timestamp.ts'
 import type { ChangeStreamRecord } from '../../../src/model/data-change-record.ts'
+import { SimulatedStream } from '../../../src/simulator/index.ts'
 import {
   at,
   broken,
@@ -213,6 +214,42 @@ describe('history that expired', () => {
       expect(probe.taken[0]!.value).toMatchObject({ op: 'gap', from: start, to: stream.queriesOf('root')[1]!.start })
       await probe.run.close()
     }))
+
+  test("P12: with onGap: 'skip' a stream that was made later than its retention reaches is no gap without end", () =>
+    simulate(async (clock) => {
+      const createdAt = timestampFromMs(clock.now() - DAY)
+      const stream = new SimulatedStream({ seed: 1, clock, stream: 'S', createdAt, retentionMs: 7 * DAY })
+      const source = { start: timestampFromMs(clock.now() - 30 * DAY), onGap: 'skip' as const }
+      const probe = new Probe(clock, stream.client(), { source })
+      await expect(probe.ended).rejects.toMatchObject({
+        code: 'CONFIG_INVALID',
+        message: expect.stringContaining('does not reach back'),
+      })
+      expect(probe.run.status().gaps).toBe(1)
+      await probe.run.close()
+    }))
+
+  test.each([
+    ['dropped', 'INVALID_ARGUMENT', 'SOURCE_READ'],
+    ['made anew', 'OUT_OF_RANGE', 'CONFIG_INVALID'],
+  ])("P12: with onGap: 'skip' a stream that was %s stops the run", (_, status, code) =>
+    simulate(async (clock) => {
+      const again = Array.from({ length: 50 }, () => [failed(status)])
+      const stream = new ScriptedStream(
+        clock,
+        {
+          root: [...roots('a'), ...again],
+          a: [[part(data(70, 'one')), { afterMs: 800_000, part: part() }, failed('INVALID_ARGUMENT')], ...again],
+        },
+        short,
+      )
+      const probe = new Probe(clock, stream, { source: { heartbeatMs: 300_000, onGap: 'skip' } })
+      await sleep(clock, 900_000)
+      expect(probe.run.failed.reason).toMatchObject({ code })
+      expect(probe.taken).toHaveLength(1)
+      await probe.run.close()
+    }),
+  )
 
   test.each(['stop', 'skip'] as const)('P12: a retention that was shortened meanwhile makes a gap (%s)', (onGap) =>
     simulate(async (clock) => {

@@ -11,6 +11,7 @@ const query: FailedQuery = {
   token: 'a',
   start: timestampFromMs(NOW - HOUR),
   childrenStart: undefined,
+  isBehindGap: false,
   failures: 1,
   nowMs: NOW,
   retentionMs: 24 * HOUR,
@@ -100,6 +101,15 @@ describe('OUT_OF_RANGE is decided by times', () => {
   test('a partition that the service has forgotten with its history is expired as well, whatever it calls it', () => {
     const start = timestampFromMs(NOW - 25 * HOUR)
     expect(judgeFailure(failedWith('INVALID_ARGUMENT'), { ...query, start }).kind).toBe('expired')
+  })
+
+  test('P12: behind a gap that has just been found the retention is not the reason', () => {
+    const start = timestampFromMs(NOW - 24 * HOUR + 59_000)
+    expect(judge({ start }).kind).toBe('expired')
+    expect(judge({ start, isBehindGap: true })).toMatchObject({ kind: 'stop', error: { code: 'SOURCE_READ' } })
+    expect(judge({ start, isBehindGap: true, token: ROOT_TOKEN })).toMatchObject({ error: { code: 'CONFIG_INVALID' } })
+    // Whoever had to wait at a gap may find that by now the history begins later.
+    expect(judge({ start: timestampFromMs(NOW - 24 * HOUR + 20_000), isBehindGap: true }).kind).toBe('expired')
   })
 
   test('P12: a start in the future is a wrong option', () => {
