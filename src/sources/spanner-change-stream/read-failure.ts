@@ -93,7 +93,7 @@ function judgeOutOfRange(cause: SourceError, query: FailedQuery): ReadVerdict {
   if (start > timestampFromMs(nowMs + CLOCK_SLACK_MS)) {
     const error = new ConfigError(`spannerChangeStream: start lies in the future, got ${start}`, {
       cause,
-      hint: 'Is the clock of this machine right? Leave start out to begin now.',
+      hint: `Is the clock of this machine right? Else leave start out to begin now, ${START_IS_STORED}.`,
     })
     return { kind: 'stop', error }
   }
@@ -104,7 +104,7 @@ function judgeOutOfRange(cause: SourceError, query: FailedQuery): ReadVerdict {
   if (token === ROOT_TOKEN) {
     const error = new ConfigError(`spannerChangeStream: the stream does not reach back to ${start}`, {
       cause,
-      hint: "It was made later than that: give a start after its creation, or leave start out to begin now. Or this machine's clock is far ahead: then set it.",
+      hint: `It was made later than that: give a start after its creation, or leave start out to begin now, ${START_IS_STORED}. Or this machine's clock is far ahead: then set it.`,
     })
     return { kind: 'stop', error }
   }
@@ -165,6 +165,7 @@ function stopped(cause: SourceError, hint: string | undefined): SourceError {
   })
 }
 
+const START_IS_STORED = 'under another name, since the progress of this one begins there'
 const RETRY: ReadVerdict = { kind: 'retry', minDelayMs: 0 }
 const SLOW_RETRY_MS = 1_000
 const MAX_SIGN_INS = 5

@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import { sleep } from '../../../src/core/clock.ts'
 import { StoreError } from '../../../src/core/errors.ts'
+import { timestampFromMs } from '../../../src/model/commit-timestamp.ts'
+import { SimulatedStream } from '../../../src/simulator/index.ts'
 import { memoryPartitionStore } from '../../../src/stores/index.ts'
 import {
   at,
@@ -9,6 +11,7 @@ import {
   data,
   heartbeat,
   Probe,
+  type ProbeOptions,
   part,
   roots,
   type Script,
@@ -237,6 +240,26 @@ describe('PartitionSupervisor', () => {
       expect(stream.queries).toEqual([])
       // Nothing is stored that would fix the wrong start for later runs.
       expect(await probe.states()).toEqual({})
+    }))
+
+  test('P12: a start that cannot be read is stored: the hint says that a better one needs another name', () =>
+    simulate(async (clock) => {
+      const createdAt = timestampFromMs(clock.now() - 3_600_000)
+      const stream = new SimulatedStream({ seed: 1, clock, stream: 'S', createdAt })
+      const run = (start: string, context: ProbeOptions = {}): Probe =>
+        new Probe(clock, stream.client(), { source: { start }, ...context })
+      const first = run(timestampFromMs(clock.now() - 7_200_000))
+      const error = await first.ended.catch((thrown: unknown) => thrown)
+      expect(error).toMatchObject({ code: 'CONFIG_INVALID', hint: expect.stringContaining('under another name') })
+      await first.run.close()
+
+      const { store } = first
+      const sameName = run(createdAt, { store })
+      await expect(sameName.ended).rejects.toMatchObject({ code: 'CONFIG_INVALID' })
+      await sameName.run.close()
+      const otherName = run(createdAt, { store, pipeline: 'other' })
+      await otherName.until(() => otherName.run.status().finishedPartitions === 1)
+      await otherName.run.close()
     }))
 
   test('an end that lies before now is fine where progress is stored', () =>

@@ -116,6 +116,7 @@ describe('OUT_OF_RANGE is decided by times', () => {
     const verdict = judge({ token: ROOT_TOKEN, start: timestampFromMs(NOW + HOUR) })
     expect(verdict).toMatchObject({ kind: 'stop', error: { code: 'CONFIG_INVALID' } })
     expect((verdict as { error: Error }).error.message).toContain('future')
+    expect((verdict as { error: ConfigError }).error.hint).toContain('under another name')
   })
 
   test('P12: a first query within the retention asks for a time before the stream was made', () => {
