@@ -3,6 +3,7 @@ import type { Failure, Origin } from '../../core/delivery.ts'
 import type { BudgetAccount, InFlightBudget } from '../../core/in-flight-budget.ts'
 import { type Checkpoint, InFlightTracker } from '../../core/in-flight-tracker.ts'
 import type { CommitTimestamp, Decision } from '../../core/types.ts'
+import { MAX_TIMESTAMP } from '../../model/commit-timestamp.ts'
 import type { Partition, PartitionState } from '../../model/partition.ts'
 import type { Ownership } from '../../stores/partition-store.ts'
 import { ReadPosition } from './read-position.ts'
@@ -69,8 +70,9 @@ export class LivePartition {
     return this.#reading?.tracker.watermark ?? this.stored.watermark
   }
 
-  /** Up to where everything has been handed out. */
+  /** Up to where everything has been handed out; of what has been read to its end nothing more will come. */
   get enteredUpTo(): CommitTimestamp {
+    if (this.#reading?.hasEnded === true) return MAX_TIMESTAMP
     return this.#reading?.position.timestamp ?? this.stored.watermark
   }
 
@@ -94,6 +96,8 @@ export class Reading implements Origin {
   readonly partition: string
   /** The latest event of moving key ranges that was read: everything before it has been handed out. */
   eventAt: CommitTimestamp | undefined
+  /** Everything is handed out, and whoever comes after this partition is announced. */
+  hasEnded = false
   readonly #desk: SettlementDesk
   readonly #controller = new AbortController()
   #isAbandoned = false

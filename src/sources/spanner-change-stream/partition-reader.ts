@@ -103,6 +103,9 @@ class PartitionReader<T> {
     const { isPastEnd, endedAt, childrenStart } = this.#intake
     const end = isPastEnd ? this.#context.end : (endedAt ?? childrenStart)
     if (end !== undefined) this.#reading.tracker.pass(end)
+    // What is open may be held, downstream, until a mark passes it: nobody has to wait for more of this partition.
+    this.#reading.hasEnded = true
+    this.#context.barriers.progressed(this.#partition.token)
     await abortable(this.#reading.tracker.idle(), this.#signal)
     return isPastEnd ? (this.#context.end ?? null) : null
   }

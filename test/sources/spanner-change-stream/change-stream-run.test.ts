@@ -3,7 +3,7 @@ import { sleep } from '../../../src/core/clock.ts'
 import { errorPolicy, skip } from '../../../src/core/error-policy.ts'
 import { ClosedError, EnvironmentError, StoreError } from '../../../src/core/errors.ts'
 import { isMark } from '../../../src/core/stage.ts'
-import { timestampFromMs } from '../../../src/model/commit-timestamp.ts'
+import { MAX_TIMESTAMP, timestampFromMs } from '../../../src/model/commit-timestamp.ts'
 import { randomWorkload, SimulatedStream } from '../../../src/simulator/index.ts'
 import { spannerChangeStream } from '../../../src/sources/index.ts'
 import { aloneContext } from '../../../src/sources/source.ts'
@@ -234,6 +234,21 @@ describe('ChangeStreamRun', () => {
       expect(probe.marks.at(-1)).toBe(at(50))
       await probe.run.close()
     }))
+
+  test.each<[string, number, Answer[], { readonly end?: string }, string]>([
+    ['its children', 40, [part(children(50, { next: ['a'] })), 'end'], {}, at(50)],
+    ["the user's end", 50, [part(heartbeat(60))], { end: at(50) }, MAX_TIMESTAMP],
+  ])('marks pass a partition that was read up to %s while its last delivery is open', (_, last, ending, source, mark) =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, { root: roots('a'), a: [[part(data(last, 'one')), ...ending]] })
+      const probe = new Probe(clock, stream, { acksAll: false, source })
+      // Whoever holds 'one' until a mark says that everything of its time has come must not wait for ever.
+      await sleep(clock, 2000)
+      expect(probe.marks.at(-1)).toBe(mark)
+      expect(await probe.states()).toMatchObject({ a: 'RUNNING' })
+      await probe.run.close()
+    }),
+  )
 
   test.each(['warn', 'retry', 'stop'] as const)(
     "P7: a forgotten ack is reported by partition and id (onSettleTimeout '%s')",
