@@ -314,6 +314,53 @@ describe('readPartition', () => {
       await probe.run.close()
     }))
 
+  test.each([
+    'UNAVAILABLE',
+    'DEADLINE_EXCEEDED',
+    'INTERNAL',
+    'RESOURCE_EXHAUSTED',
+    'ABORTED',
+    'CANCELLED',
+    'UNAUTHENTICATED',
+  ])('P1 P6: %s is tried again in place: nothing is lost, repeated or stopped', (status) =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a', 'b'),
+        a: [
+          [part(data(10, 'one'), data(20, 'two')), failed(status)],
+          [failed(status)],
+          [part(data(20, 'two'), data(20, 'tie'))],
+        ],
+      })
+      const probe = new Probe(clock, stream)
+      await probe.until(() => probe.ids.includes('tie'))
+      expect(probe.ids).toEqual(['one', 'two', 'tie'])
+      expect(stream.queriesOf('a').map(({ start }) => start)).toEqual([at(0), at(20), at(20)])
+      // The others hear nothing of it.
+      expect(stream.queriesOf('b')).toHaveLength(1)
+      expect(probe.run.status().rereads).toBe(2)
+      await probe.run.close()
+    }),
+  )
+
+  test.each([
+    ['PERMISSION_DENIED', 'ENVIRONMENT', 'databaseReader'],
+    ['NOT_FOUND', 'CONFIG_INVALID', 'dropped'],
+    ['INVALID_ARGUMENT', 'SOURCE_READ', 'dropped'],
+  ])('P12: %s stops the run at once and says what to do', (status, code, advice) =>
+    simulate(async (clock) => {
+      const stream = new ScriptedStream(clock, {
+        root: roots('a', 'b'),
+        a: [[part(data(10, 'one')), failed(status)]],
+      })
+      const probe = new Probe(clock, stream)
+      await expect(probe.ended).rejects.toMatchObject({ code, retryable: false, hint: expect.stringContaining(advice) })
+      expect(stream.queriesOf('a')).toHaveLength(1)
+      await probe.run.close()
+      expect(stream.open).toBe(0)
+    }),
+  )
+
   test('an error that no retry can cure stops the run and names the partition', () =>
     simulate(async (clock) => {
       const denied = new SourceError('PERMISSION_DENIED', { partition: 'a', retryable: false })
