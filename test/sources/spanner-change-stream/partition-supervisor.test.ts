@@ -9,6 +9,7 @@ import {
   broken,
   children,
   data,
+  failed,
   heartbeat,
   Probe,
   type ProbeOptions,
@@ -140,6 +141,29 @@ describe('PartitionSupervisor', () => {
         await probe.run.close()
       }),
   )
+
+  test('P4 P5: who was read to its end and not stored as finished is finished by the next run, whose query is too late', () =>
+    simulate(async (clock) => {
+      const end = part(data(10, 'one'), children(20, { b: ['a'] }))
+      const first = new Probe(clock, new ScriptedStream(clock, { root: roots('a'), a: [[end, 'end']] }), {
+        acksAll: false,
+      })
+      await first.until(() => first.taken.length === 1)
+      await sleep(clock, 2000)
+      // Settled after the reading was stopped: progress reaches the end, and nobody is there to finish the partition.
+      first.run.drain()
+      await first.ended
+      first.delivery('one').ack()
+      await first.run.close()
+      expect(await (await first.table()).get('a')).toMatchObject({ state: 'RUNNING', watermark: at(20) })
+
+      const stream = new ScriptedStream(clock, { a: [[failed('OUT_OF_RANGE')]] })
+      const second = new Probe(clock, stream, { store: first.store, owner: 'second' })
+      await second.until(() => stream.tokens.includes('b'))
+      expect(stream.queriesOf('a').map(({ start }) => start)).toEqual([at(20)])
+      expect(await second.states()).toMatchObject({ a: 'FINISHED', b: 'RUNNING' })
+      await second.run.close()
+    }))
 
   test('when all partitions are finished, the next run ends at once and makes no new root', () =>
     simulate(async (clock) => {
