@@ -124,10 +124,16 @@ export class PartitionSupervisor {
     }
   }
 
-  /** When the announced children of a partition start: they wait for it, so they are not finished before it. */
+  /**
+   * When the announced children of a partition start: they wait for it, so they are not finished before it. What was
+   * found behind a gap waits for it as well, and starts later.
+   */
   childrenStart({ token }: LivePartition): CommitTimestamp | undefined {
-    for (const child of this.#live.values()) if (child.parentTokens.includes(token)) return child.start
-    return undefined
+    let first: CommitTimestamp | undefined
+    for (const { parentTokens, start } of this.#live.values()) {
+      if (parentTokens.includes(token) && (first === undefined || start < first)) first = start
+    }
+    return first
   }
 
   /** To be called now and then: starts who waits for parents of which nothing will be heard. */

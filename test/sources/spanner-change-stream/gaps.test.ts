@@ -5,6 +5,7 @@ import type { CommitTimestamp } from '../../../src/core/types.ts'
 import { timestampFromMs } from '../../../src/model/commit-timestamp.ts'
 import type { ChangeStreamRecord } from '../../../src/model/data-change-record.ts'
 import { SimulatedStream } from '../../../src/simulator/index.ts'
+import { memoryPartitionStore } from '../../../src/stores/index.ts'
 import {
   at,
   broken,
@@ -163,6 +164,35 @@ describe('history that expired', () => {
       expect(stream.tokens).toEqual(['root', 'a', 'b'])
       late.resolve()
       await probe.until(() => stream.tokens.length === 5)
+      await probe.run.close()
+    }))
+
+  test('P5: who waits for a partition since a gap does not hide where its own children start', () =>
+    simulate(async (clock) => {
+      const store = memoryPartitionStore({ clock })
+      const table = await store.open('probe')
+      const own = { owner: 'probe', epoch: 1 }
+      const from = (token: string, parent: string, nanos: number) =>
+        table.addChildren(parent, own, [{ token, parentTokens: [parent], start: at(nanos) }], 1000)
+      await table.createRoot({ token: 'root', parentTokens: [], start: at(0) }, 'probe', 1000)
+      const run = async (token: string) => {
+        await table.advance(token, own, 'CREATED', 'SCHEDULED')
+        await table.advance(token, own, 'SCHEDULED', 'RUNNING')
+      }
+      await run('root')
+      await from('a', 'root', 0)
+      await table.finish('root', own, { watermark: at(0), boundaryIds: [] }, null)
+      await from('behindGap', 'a', 50)
+      await from('ownChild', 'a', 20)
+      await run('a')
+      await table.checkpoint('probe', [{ token: 'a', epoch: 1, watermark: at(20), boundaryIds: [] }], 1000)
+      await table.release('probe')
+
+      const stream = new ScriptedStream(clock, { a: [[failed('OUT_OF_RANGE')]] }, short)
+      const probe = new Probe(clock, stream, { store })
+      await probe.until(() => stream.tokens.length === 3 || probe.run.failed.aborted)
+      expect(stream.tokens).toEqual(['a', 'behindGap', 'ownChild'])
+      expect((await table.get('a'))?.watermark).toBe(at(20))
       await probe.run.close()
     }))
 
