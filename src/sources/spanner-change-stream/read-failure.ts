@@ -49,7 +49,11 @@ const RULES: Readonly<Record<GrpcCode, Rule>> = {
       hint: 'Was it dropped or renamed? Check the options database and stream with `millrace preflight`.',
     }),
   INVALID_ARGUMENT: (cause) =>
-    stopped(cause, 'Was the change stream dropped, or made anew under this name? Then begin anew with another name.'),
+    // A window that ends too far ahead is refused in the same way.
+    stopped(
+      cause,
+      "Is this machine's clock right? Was the change stream dropped, or made anew under this name? Then begin anew with another name.",
+    ),
   FAILED_PRECONDITION: (cause) => stopped(cause, 'Is the database restored and ready? Check it, then start again.'),
   UNIMPLEMENTED: (cause) => stopped(cause, 'Is this Spanner, or an emulator that knows change streams?'),
   ALREADY_EXISTS: (cause) => stopped(cause, undefined),

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { sleep } from '../../../src/core/clock.ts'
 import { timestampToMs } from '../../../src/model/commit-timestamp.ts'
-import type { VirtualClock } from '../../../src/simulator/index.ts'
+import { SimulatedStream, type VirtualClock } from '../../../src/simulator/index.ts'
 import { memoryPartitionStore } from '../../../src/stores/index.ts'
 import {
   at,
@@ -74,6 +74,18 @@ describe('windows of mutable partitions', () => {
       await probe.until(() => probe.taken.length === 1)
       expect(probe.run.status().rereads).toBe(0)
       expect(await probe.states()).toMatchObject({ a: 'RUNNING' })
+      await probe.run.close()
+    }))
+
+  test('P12: a clock so far ahead that the service refuses every window is named as a reason', () =>
+    simulate(async (clock) => {
+      const stream = new SimulatedStream({ seed: 1, clock, stream: 'S', mode: 'mutable' })
+      const ahead = { now: () => clock.now() + 3_600_000, after: clock.after.bind(clock) }
+      const probe = new Probe(clock, stream.client(), { clock: ahead })
+      await expect(probe.ended).rejects.toMatchObject({
+        status: 'INVALID_ARGUMENT',
+        hint: expect.stringContaining('clock'),
+      })
       await probe.run.close()
     }))
 
