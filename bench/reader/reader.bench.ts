@@ -1,169 +1,132 @@
 /** Records per CPU second of a reading process: Millrace, the client library's `runStream`, and bytes without decoding. */
-import { fork } from 'node:child_process'
+import { type ChildProcess, fork } from 'node:child_process'
+import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
-import type { Database } from '@google-cloud/spanner'
-import { Client, credentials, Metadata } from '@grpc/grpc-js'
-import { isMark } from '../../src/core/stage.ts'
-import { spannerChangeStream } from '../../src/sources/index.ts'
-import { readStatement } from '../../src/sources/spanner-change-stream/connection/read-statement.ts'
-import { HOLD_MS } from './hold.ts'
 import { printIdle } from './idle.ts'
+import { type Cost, type Order, VARIANTS, type Variant } from './variants.ts'
 
-const START = '2026-11-18T00:00:00.000000000Z'
-const DATABASE = 'projects/p/instances/i/databases/d'
-const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 5)
+const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 9)
+/** A reader runs for weeks: what is compiled by now counts, not what is still interpreted. */
+const WARM_UP_ROUNDS = 3
 const RECORDS = { 1: 100_000, 100: 200_000 } as const
 /** The client library slows down with the length of a result; in its favour it reads a shorter one. */
 const RUN_STREAM_RECORDS = { 1: 50_000, 100: 40_000 } as const
 const PARTITIONS = [1, 8, 64, 256] as const
+const COMPARED = [1, 8] as const
 
 type Rows = 1 | 100
 
+interface Run {
+  readonly name: string
+  readonly variant: Variant
+  readonly order: Order
+}
+
+const ROWS: readonly Rows[] = [1, 100]
+const runs = new Map(ROWS.map((rows) => [rows, runsOf(rows)]))
+const streams = new Set([...runs.values()].flat().map(({ order }) => order.stream))
+const server = await startServer([...streams, 'Bench_1000_1_0'])
 process.env.METADATA_SERVER_DETECTION = 'none'
-const cases = ([1, 100] as const).flatMap((rows) => PARTITIONS.map((partitions) => ({ rows, partitions })))
-const server = await startServer([...cases.map(({ rows, partitions }) => streamOf(rows, partitions)), 'Bench_1000_1_0'])
 process.env.SPANNER_EMULATOR_HOST = server.host
-const { Spanner, protos } = await import('@google-cloud/spanner')
-const spanner = new Spanner({ projectId: 'p' })
-const database = spanner.instance('i').database('d')
-const raw = new Client(server.host, credentials.createInsecure())
 
 try {
-  for (const rows of [1, 100] as const) await compare(rows)
-  if (process.env.BENCH_ONLY === undefined) await printIdle(server.host)
+  for (const rows of ROWS) await compare(rows)
+  await printIdle(server.host)
 } finally {
   server.stop()
 }
 process.exit(0)
 
+function runsOf(rows: Rows): Run[] {
+  const run = (variant: Variant, partitions: number, records: number): Run => ({
+    name: `${variant}, ${partitions}`,
+    variant,
+    order: orderOf(rows, partitions, records),
+  })
+  return [
+    ...PARTITIONS.map((partitions) => run('millrace', partitions, RECORDS[rows])),
+    ...COMPARED.flatMap((partitions) => [
+      run('runStream', partitions, RUN_STREAM_RECORDS[rows]),
+      run('bytes', partitions, RECORDS[rows]),
+      run('bytes for await', partitions, RECORDS[rows]),
+    ]),
+  ]
+}
+
+function orderOf(rows: Rows, partitions: number, records: number): Order {
+  // Whole messages, and about as many records in all whatever the number of partitions.
+  const each = Math.ceil(records / partitions / rows) * rows
+  return { stream: `Bench_${partitions}_${rows}_${each}`, partitions, rows, records: each * partitions }
+}
+
 async function compare(rows: Rows): Promise<void> {
-  const variants: Record<string, () => Promise<number>> = {}
-  for (const partitions of PARTITIONS) {
-    variants[`millrace, ${partitions}`] = () => readMillrace(streamOf(rows, partitions), RECORDS[rows])
+  const rates = await interleaved(runs.get(rows)!)
+  const rateOf = (name: string): number => median(rates.get(name)!)
+  console.log(`\n${rows} row${rows === 1 ? '' : 's'} a message, 1 KB records, ${ROUNDS} interleaved rounds`)
+  console.log('records per CPU second, thousand: median (least to most)')
+  for (const [name, all] of rates) {
+    const [least, middle, most] = [Math.min(...all), median(all), Math.max(...all)].map((n) => (n / 1000).toFixed(1))
+    console.log(`  ${name.padEnd(20)} ${middle!.padStart(7)}  (${least} to ${most})`)
   }
-  for (const partitions of [1, 8] as const) {
-    variants[`runStream, ${partitions}`] = () =>
-      each(partitions, (n) => readRunStream(streamOf(rows, partitions, RUN_STREAM_RECORDS), n))
-    const stream = streamOf(rows, partitions)
-    variants[`bytes, ${partitions}`] = () => each(partitions, (n) => readBytes(stream, n, rows, 'events'))
-    variants[`bytes for await, ${partitions}`] = () => each(partitions, (n) => readBytes(stream, n, rows, 'for await'))
-  }
-  const rates = await interleaved(variants)
-  console.log(`\n${rows} row${rows === 1 ? '' : 's'} a message, 1 KB records, median of ${ROUNDS} interleaved rounds`)
-  console.log('records per CPU second, thousand')
-  for (const [name, rate] of Object.entries(rates))
-    console.log(`  ${name.padEnd(20)} ${(rate / 1000).toFixed(1).padStart(7)}`)
-  for (const partitions of [1, 8]) {
-    const own = rates[`millrace, ${partitions}`]!
+  for (const partitions of COMPARED) {
+    const own = rateOf(`millrace, ${partitions}`)
+    const against = (variant: Variant): string => `${variant} ${(own / rateOf(`${variant}, ${partitions}`)).toFixed(2)}`
+    const others = VARIANTS.filter((variant) => variant !== 'millrace')
     console.log(
-      `  ${partitions} partition${partitions === 1 ? ' ' : 's'}: millrace / runStream ${(own / rates[`runStream, ${partitions}`]!).toFixed(2)}, ` +
-        `millrace / bytes ${(own / rates[`bytes, ${partitions}`]!).toFixed(2)}, ` +
-        `millrace / bytes for await ${(own / rates[`bytes for await, ${partitions}`]!).toFixed(2)}`,
+      `  ${partitions} partition${partitions === 1 ? '' : 's'}: millrace against ${others.map(against).join(', ')}`,
     )
   }
-  const flat = PARTITIONS.map((partitions) => (rates[`millrace, ${partitions}`]! / rates['millrace, 1']!).toFixed(2))
+  const flat = PARTITIONS.map((partitions) => (rateOf(`millrace, ${partitions}`) / rateOf('millrace, 1')).toFixed(2))
   console.log(`  millrace with ${PARTITIONS.join(', ')} partitions against 1: ${flat.join(', ')}`)
 }
 
-function streamOf(rows: Rows, partitions: number, records: Readonly<Record<Rows, number>> = RECORDS): string {
-  // Whole messages, and about as many records in all whatever the number of partitions.
-  return `Bench_${partitions}_${rows}_${Math.ceil(records[rows] / partitions / rows) * rows}`
-}
-
-/** (a) The source as a user reads it: reader, tracker, budget, deliveries of `Change`, each acked. */
-async function readMillrace(stream: string, atLeast: number): Promise<number> {
-  const source = spannerChangeStream({
-    database: DATABASE,
-    stream,
-    start: START,
-    heartbeatMs: HOLD_MS,
-    emulatorHost: server.host,
-  })
-  let count = 0
-  for await (const chunk of source.chunks()) {
-    for (const item of chunk) {
-      if (isMark(item)) continue
-      if (item.value.keys.Id === undefined) throw new Error('a change without its key')
-      item.ack()
-      count++
+/** Each variant has a process of its own, which lives through all rounds; one works at a time. */
+async function interleaved(all: readonly Run[]): Promise<Map<string, number[]>> {
+  const readers = new Map<Variant, ChildProcess>()
+  const rates = new Map(all.map(({ name }) => [name, [] as number[]]))
+  try {
+    for (const variant of VARIANTS) readers.set(variant, await start('./variants.ts', [variant, server.host]))
+    for (let round = -WARM_UP_ROUNDS; round < ROUNDS; round++) {
+      for (const { name, variant, order } of all) {
+        const { records, cpuSeconds } = await read(readers.get(variant)!, order)
+        if (records < order.records) throw new Error(`${name} has read ${records} of ${order.records} records`)
+        if (round >= 0) rates.get(name)!.push(records / cpuSeconds)
+      }
     }
-    if (count >= atLeast) break
+  } finally {
+    for (const child of readers.values()) child.kill()
   }
-  return count
+  return rates
 }
 
-/** (b) The client library's own way, as its documentation shows it. */
-async function readRunStream(stream: string, token: string): Promise<number> {
-  const { sql } = readStatement(stream, 'googlesql', 'immutable', query(token))
-  const rows = (database as Database).runStream({
-    sql: sql!,
-    params: { start: START, end: null, token, heartbeat: '1000' },
-    types: { start: 'timestamp', end: 'timestamp', token: 'string', heartbeat: 'int64' },
-    json: true,
-    gaxOptions: { retryRequestOptions: { noResponseRetries: 0 } },
-  })
-  let count = 0
-  for await (const row of rows) {
-    const [record] = (row as { ChangeRecord: { data_change_record: { mods: { keys: { Id: string } }[] }[] }[] })
-      .ChangeRecord
-    if (record?.data_change_record[0]?.mods[0]?.keys.Id === undefined) throw new Error('a record without its key')
-    count++
+async function read(child: ChildProcess, order: Order): Promise<Cost> {
+  const ended = new AbortController()
+  try {
+    const exit = once(child, 'exit', { signal: ended.signal }).then(() => {
+      throw new Error('a reading process has ended')
+    })
+    const answer = once(child, 'message', { signal: ended.signal })
+    child.send(order)
+    return (await Promise.race([answer, exit]))[0] as Cost
+  } finally {
+    ended.abort()
   }
-  return count
 }
 
-/** (c) What grpc-js alone costs: the messages as bytes, not looked at, by events or with `for await`. */
-async function readBytes(stream: string, token: string, rows: number, how: 'events' | 'for await'): Promise<number> {
-  const v1 = protos.google.spanner.v1
-  const statement = readStatement(stream, 'googlesql', 'immutable', query(token))
-  const request = v1.ExecuteSqlRequest.encode(v1.ExecuteSqlRequest.fromObject({ ...statement, session: 's' })).finish()
-  const call = raw.makeServerStreamRequest(
-    '/google.spanner.v1.Spanner/ExecuteStreamingSql',
-    (bytes: Uint8Array) => Buffer.from(bytes),
-    (bytes: Buffer) => bytes,
-    request,
-    new Metadata(),
-    {},
-  )
-  let messages = 0
-  if (how === 'for await') for await (const _ of call) messages++
-  else {
-    call.on('data', () => messages++)
-    await new Promise((resolve, reject) => call.on('error', reject).on('end', resolve))
-  }
-  // The first message is the metadata.
-  return (messages - 1) * rows
+function median(list: readonly number[]): number {
+  return list.toSorted((a, b) => a - b)[Math.floor(list.length / 2)]!
 }
 
-async function each(partitions: number, read: (token: string) => Promise<number>): Promise<number> {
-  const counts = await Promise.all(Array.from({ length: partitions }, (_, n) => read(`partition-${n}`)))
-  return counts.reduce((sum, count) => sum + count, 0)
-}
-
-async function interleaved(variants: Record<string, () => Promise<number>>): Promise<Record<string, number>> {
-  const only = new RegExp(process.env.BENCH_ONLY ?? '')
-  const names = Object.keys(variants).filter((name) => only.test(name))
-  const rates = new Map(names.map((name) => [name, [] as number[]]))
-  for (let round = -1; round < ROUNDS; round++) {
-    for (const name of names) {
-      const before = process.cpuUsage()
-      const count = await variants[name]!()
-      const { user, system } = process.cpuUsage(before)
-      if (process.env.BENCH_TRACE) console.error(round, name, Math.round(count / ((user + system) / 1e6)))
-      if (round >= 0) rates.get(name)!.push(count / ((user + system) / 1e6))
-    }
-  }
-  const median = (list: number[]): number => list.toSorted((a, b) => a - b)[Math.floor(list.length / 2)]!
-  return Object.fromEntries(names.map((name) => [name, median(rates.get(name)!)]))
-}
-
-function query(token: string) {
-  return { token, start: START, end: null, heartbeatMs: 1_000 } as const
-}
-
-async function startServer(streams: readonly string[]): Promise<{ readonly host: string; stop(): void }> {
+async function startServer(names: Iterable<string>): Promise<{ readonly host: string; stop(): void }> {
   const path = fileURLToPath(new URL('./server.ts', import.meta.url))
-  const child = fork(path, [streams.join(',')], { execArgv: ['--conditions=@millrace/source'] })
-  const port = await new Promise((resolve) => child.once('message', resolve))
+  const child = fork(path, [[...names].join(',')], { execArgv: ['--conditions=@millrace/source'] })
+  const [port] = await once(child, 'message')
   return { host: `127.0.0.1:${port}`, stop: () => child.kill() }
+}
+
+async function start(script: string, args: string[]): Promise<ChildProcess> {
+  const path = fileURLToPath(new URL(script, import.meta.url))
+  const child = fork(path, args, { execArgv: ['--conditions=@millrace/source'] })
+  await once(child, 'message')
+  return child
 }

@@ -20,7 +20,8 @@ import {
   type RecordLayout,
 } from './record-layout.ts'
 import { asCaptureType, asColumnType, asCount, asModType, NO_VALUES, parseJson, RECORD_BYTES } from './record-values.ts'
-import { elementsOf, fieldsOf, flag, isNull, openList, row, text } from './struct-values.ts'
+import type { ModDraft, RowBatch } from './row-batch.ts'
+import { elementsOf, fieldsOf, flag, hasRow, isNull, openList, text } from './struct-values.ts'
 import { TimeDecoder } from './time-decoder.ts'
 import type { WireReader } from './wire-reader.ts'
 
@@ -28,7 +29,8 @@ type RecordDraft = { -readonly [Name in keyof DataChangeRecord]: DataChangeRecor
 
 /**
  * Decodes `ChangeRecord` values: an array of structs, each with three arrays of which one holds one record. Reads each
- * byte once; texts and column types whose bytes have been seen are reused, so records share them.
+ * byte once; texts and column types whose bytes have been seen are reused, so records share them. The rows of the mods
+ * are filled in when the row batch of the caches is flushed.
  * Throws a MalformedRecord that names the field, or a WireFormatError.
  */
 export class StructRecordDecoder {
@@ -39,12 +41,14 @@ export class StructRecordDecoder {
   readonly #isOrdered: boolean
   /** The record that is being decoded. */
   readonly #draft: RecordDraft
+  readonly #rows: RowBatch
   #seen = 0
   readonly #times = new TimeDecoder()
 
   constructor(partitionToken: string, layout: RecordLayout, caches: RecordCaches) {
     this.#layout = layout
     this.#texts = caches.texts
+    this.#rows = caches.rows
     this.#caches = caches.of(layout)
     this.#isOrdered = DATA_FIELDS.every((_, field) => layout.data[field] === field)
     this.#draft = { ...EMPTY_RECORD, partitionToken }
@@ -225,20 +229,20 @@ export class StructRecordDecoder {
     const listEnd = reader.contentEnd
     reader.at = reader.contentStart
     let seen = 0
-    let keys = NO_VALUES
-    let newValues = NO_VALUES
-    let oldValues = NO_VALUES
+    const mod: ModDraft = { keys: NO_VALUES, newValues: NO_VALUES, oldValues: NO_VALUES }
     for (let place = 0; reader.hasElement(listEnd); place++) {
       const stop = reader.lengthEnd(listEnd)
       const field = places[place] ?? -1
-      if (field === 0) keys = row(reader, reader.at, stop, 'keys')
-      else if (field === 1) newValues = row(reader, reader.at, stop, 'new_values')
-      else if (field === 2) oldValues = row(reader, reader.at, stop, 'old_values')
-      if (field >= 0) seen |= 1 << field
+      if (field >= 0) {
+        seen |= 1 << field
+        if (hasRow(reader, reader.at, stop, MOD_FIELDS[field]!)) {
+          this.#rows.add(field, reader.bytes, reader.contentStart, reader.contentEnd, mod)
+        }
+      }
       reader.at = stop
     }
     if (seen !== ALL_MOD_FIELDS) throw missingField(seen, MOD_FIELDS)
-    return { keys, newValues, oldValues }
+    return mod
   }
 
   #columnTypes(reader: WireReader, start: number, end: number): readonly ColumnType[] {

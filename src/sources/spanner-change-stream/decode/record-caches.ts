@@ -2,11 +2,14 @@
 import type { ColumnType, DataChangeRecord } from '../../../model/data-change-record.ts'
 import { ByteCache } from './byte-cache.ts'
 import type { RecordLayout } from './record-layout.ts'
+import { RowBatch } from './row-batch.ts'
 
 /** Shared by all partitions of a stream. */
 export class RecordCaches {
   readonly texts: ByteCache<string> = new ByteCache()
   readonly layouts: ByteCache<RecordLayout> = new ByteCache()
+  /** Empty between two calls of a decoder's user, who flushes it. */
+  readonly rows: RowBatch = new RowBatch()
   readonly #byLayout = new WeakMap<RecordLayout, LayoutCaches>()
 
   /** Of one layout: where fields stand in another order, the same bytes mean something else. */

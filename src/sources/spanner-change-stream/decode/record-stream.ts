@@ -30,14 +30,26 @@ export class RecordStream {
     this.assertWell()
     const records: ChangeStreamRecord[] = []
     const results = this.#results
+    const { rows } = this.#caches
     let goodRecords = 0
+    let error: unknown
     try {
       const add = (reader: WireReader, start: number, end: number): void => {
+        rows.record = records.length
         this.#add(reader, start, end, records)
         goodRecords = records.length
       }
       for (const message of messages) results.take(message, add)
-    } catch (error) {
+    } catch (thrown) {
+      error = thrown
+    }
+    // Also behind an error: the rows of what came before it are still to be filled in.
+    const failure = rows.flush()
+    if (failure !== undefined && (error === undefined || failure.record < goodRecords)) {
+      error = failure.error
+      goodRecords = failure.record
+    }
+    if (error !== undefined) {
       this.#failure = this.#malformed(error)
       if (goodRecords === 0) throw this.#failure
       // What came before the malformed record is good, and is handed out first.

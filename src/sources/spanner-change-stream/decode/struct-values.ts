@@ -1,8 +1,6 @@
 /** The values of a struct in a result: each opened where it lies, refused by name if it is of another kind. */
-import type { Row } from '../../../model/data-change-record.ts'
 import { MalformedRecord } from './malformed.ts'
 import type { Places } from './record-layout.ts'
-import { NO_VALUES, parseRow } from './record-values.ts'
 import { VALUE_KIND, type WireReader } from './wire-reader.ts'
 
 export function openList(reader: WireReader, start: number, end: number, field: string): void {
@@ -27,10 +25,15 @@ export function isNull(reader: WireReader, start: number, end: number): boolean 
   return reader.kind === VALUE_KIND.null || reader.kind === VALUE_KIND.none
 }
 
-export function row(reader: WireReader, start: number, end: number, field: string): Row {
-  if (isNull(reader, start, end)) return NO_VALUES
+/** Whether there is a row, as a text between `contentStart` and `contentEnd`; an absent side is null or `{}`. */
+export function hasRow(reader: WireReader, start: number, end: number, field: string): boolean {
+  if (isNull(reader, start, end)) return false
   if (reader.kind !== VALUE_KIND.string) throw new MalformedRecord(field, 'is not a text')
-  return parseRow(reader.bytes.toString('utf8', reader.contentStart, reader.contentEnd), field)
+  return reader.contentEnd - reader.contentStart !== EMPTY_ROW.length || !isEmptyRow(reader)
+}
+
+function isEmptyRow({ bytes, contentStart }: WireReader): boolean {
+  return bytes[contentStart] === EMPTY_ROW.charCodeAt(0) && bytes[contentStart + 1] === EMPTY_ROW.charCodeAt(1)
 }
 
 export type Range = readonly [start: number, end: number]
@@ -66,3 +69,5 @@ export function fieldsOf<const Name extends string>(
     return range
   }
 }
+
+const EMPTY_ROW = '{}'

@@ -309,6 +309,21 @@ describe('struct records', () => {
     ])
   })
 
+  test('what came before a record with a malformed row is handed out first, with its own rows', () => {
+    const value = (newValues: string, modType: Wire = 'UPDATE'): Wire =>
+      row(
+        order,
+        'data_change_record',
+        dataRecord(order, { mods: [mod(order, '{"Id":"1"}', newValues, '{}')], mod_type: modType }),
+      )
+    const values = [value('{"Total":"1"}'), value('{"Total":"2"}'), value('{"Total":'), value('{}', 'MERGE')]
+    const stream = new RecordStream('googlesql', 'immutable', 'token', new RecordCaches())
+    const { records } = stream.take([resultBytes({ metadata: metadataBytes(structType(order)), values })])
+    const totals = records.map((item) => item.kind === 'data' && item.record.mods[0]!.newValues.Total)
+    expect(totals).toEqual(['1', '2'])
+    expect(() => stream.assertWell()).toThrow(/new_values/)
+  })
+
   test('P7: a record of 100,000 mods is read, also in pieces', () => {
     const mods = times(100_000, (i) => mod(order, `{"Id":"${i}"}`, '{}', '{}'))
     const value = row(order, 'data_change_record', dataRecord(order, { mods }))
