@@ -39,7 +39,7 @@ const grpcDoor: Omit<Door, 'clock'> = {
 }
 
 describe('random schedules over gRPC', () => {
-  test(`P1-P11: ${SCHEDULES} schedules hold through the second door (seed ${SEED})`, { timeout: 300_000 }, async () => {
+  test(`P1-P11: ${SCHEDULES} schedules hold through the second door (seed ${SEED})`, { timeout: 600_000 }, async () => {
     const schedules = fc.sample(anySchedule, { seed: SEED, numRuns: SCHEDULES })
     const queue = new PQueue({ concurrency: AT_A_TIME })
     await queue.addAll(
