@@ -5,10 +5,10 @@ import { fileURLToPath } from 'node:url'
 import { printIdle } from './idle.ts'
 import { type Cost, type Order, VARIANTS, type Variant } from './variants.ts'
 
-const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 9)
+const ROUNDS = Number(process.env.BENCH_ROUNDS ?? 7)
 /** A reader runs for weeks: what is compiled by now counts, not what is still interpreted. */
-const WARM_UP_ROUNDS = 3
-const RECORDS = { 1: 100_000, 100: 200_000 } as const
+const WARM_UP_ROUNDS = 2
+const RECORDS = { 1: 250_000, 100: 500_000 } as const
 /** The client library slows down with the length of a result; in its favour it reads a shorter one. */
 const RUN_STREAM_RECORDS = { 1: 50_000, 100: 40_000 } as const
 const PARTITIONS = [1, 8, 64, 256] as const
