@@ -2,9 +2,10 @@
 import { type Clock, systemClock } from '../core/clock.ts'
 import { ConfigError } from '../core/errors.ts'
 import type { Checkpoint } from '../core/in-flight-tracker.ts'
-import { knownKeys, nonEmptyString, positiveInteger } from '../core/options.ts'
+import { knownKeys, positiveInteger } from '../core/options.ts'
 import type { CommitTimestamp } from '../model/commit-timestamp.ts'
 import { isReopened, type Partition, type PartitionState } from '../model/partition.ts'
+import { databasePath, emulatorAddress } from '../model/spanner-address.ts'
 import type { PartitionRows } from './partition-rows.ts'
 import type { CheckpointWrite, NewPartition, Ownership, PartitionStore, PartitionTable } from './partition-store.ts'
 import { MAX_WRITES, PAGE_ROWS, PART_ROWS } from './spanner-commit-sizes.ts'
@@ -59,8 +60,8 @@ export function spannerPartitionStore(options: SpannerPartitionStoreOptions): Pa
   if (typeof options !== 'object' || options === null) throw new ConfigError(`${OWNER}: takes an options object`)
   knownKeys(OWNER, options, KNOWN)
   const { table = 'millrace_partitions', keepFinishedDays = 60, timeoutMs = 10_000, clock = systemClock } = options
-  const { emulatorHost = process.env.SPANNER_EMULATOR_HOST || undefined } = options
-  const database = checkedDatabase(nonEmptyString(OWNER, 'database', options.database))
+  const emulatorHost = emulatorAddress(OWNER, options.emulatorHost)
+  const database = databasePath(OWNER, options.database)
   checkedTable(table)
   positiveInteger(OWNER, 'timeoutMs', timeoutMs)
   if (positiveInteger(OWNER, 'keepFinishedDays', keepFinishedDays) < 31) {
@@ -68,7 +69,6 @@ export function spannerPartitionStore(options: SpannerPartitionStoreOptions): Pa
       hint: 'A change stream keeps up to 30 days: a partition that is forgotten before could be read a second time.',
     })
   }
-  if (emulatorHost !== undefined) checkedHost(emulatorHost)
   const settings = { database, table, keepFinishedDays, timeoutMs, emulatorHost, clock }
   let opening: Promise<SpannerPartitions> | undefined
   let isOpen = false
@@ -215,25 +215,11 @@ function* inParts<T>(items: readonly T[], size: number = PART_ROWS): Generator<T
   for (let at = 0; at < items.length; at += size) yield items.slice(at, at + size)
 }
 
-function checkedDatabase(name: string): string {
-  if (/^projects\/[^/]+\/instances\/[^/]+\/databases\/[^/]+$/.test(name)) return name
-  throw new ConfigError(
-    `${OWNER}: database must be projects/<project>/instances/<instance>/databases/<database>, got ${JSON.stringify(name)}`,
-  )
-}
-
 function checkedTable(name: unknown): void {
   if (typeof name === 'string' && /^[A-Za-z][A-Za-z0-9_]{0,100}$/.test(name)) return
   throw new ConfigError(
     `${OWNER}: table must be a letter followed by letters, digits or _ (at most 101), got ${JSON.stringify(name)}`,
   )
-}
-
-function checkedHost(host: string): void {
-  if (/^.+:\d{1,5}$/.test(host)) return
-  throw new ConfigError(`${OWNER}: emulatorHost must be host:port, got ${JSON.stringify(host)}`, {
-    hint: 'It comes from the option or from the environment variable SPANNER_EMULATOR_HOST.',
-  })
 }
 
 const KNOWN = ['database', 'table', 'keepFinishedDays', 'timeoutMs', 'emulatorHost', 'clock'] as const

@@ -47,9 +47,8 @@ const PACKAGES: Readonly<Record<string, readonly string[]>> = {
 /** Where the environment may be read, and why. Pipeline files may too: they are the user's. */
 const ENVIRONMENT_READERS: Readonly<Record<string, string>> = {
   'src/cli/': 'the command line belongs to the process that it runs in',
-  'src/sources/spanner-change-stream/index.ts':
-    'SPANNER_EMULATOR_HOST is honoured by every Spanner client, also in a library',
-  'src/stores/spanner-partition-store.ts': 'the same',
+  'src/model/spanner-address.ts': 'SPANNER_EMULATOR_HOST is honoured by every Spanner client, also in a library',
+  'src/sources/spanner-change-stream/index.ts': 'preflight says which key file Google takes',
 }
 
 /** Files whose dynamic imports are not literals, and why. */

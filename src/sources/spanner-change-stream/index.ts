@@ -5,6 +5,7 @@ import { knownKeys, nonEmptyString, oneOf, positiveInteger } from '../../core/op
 import type { ChangeStreamClient } from '../../model/change-stream.ts'
 import { type CommitTimestamp, parseTimestamp } from '../../model/commit-timestamp.ts'
 import type { Change, DataChangeRecord, Gap } from '../../model/data-change-record.ts'
+import { databasePath, emulatorAddress } from '../../model/spanner-address.ts'
 import { aloneContext, Source, type SourceChecks } from '../source.ts'
 import { ChangeStreamRun } from './change-stream-run.ts'
 import { SpannerChangeStreamClient } from './connection/spanner-client.ts'
@@ -91,9 +92,8 @@ export function spannerChangeStream(
 function makeSource<T>(options: SpannerChangeStreamOptions, rowsOf: DeliverableRows<T | Gap>): Source<T | Gap> {
   knownKeys(OWNER, options, KNOWN)
   const { heartbeatMs = 2000, maxPartitions = 1000, priority, requestTag, directedRead, databaseRole, client } = options
-  // Every client of Google's honours this variable, and users of the library expect it here as well.
-  const { emulatorHost = process.env.SPANNER_EMULATOR_HOST || undefined } = options
-  const database = checkedDatabase(options.database)
+  const emulatorHost = emulatorAddress(OWNER, options.emulatorHost)
+  const database = databasePath(OWNER, options.database)
   const stream = checkedStream(options.stream)
   const { start, end } = checkedRange(options)
   const { onGap = 'stop' } = options
@@ -103,7 +103,6 @@ function makeSource<T>(options: SpannerChangeStreamOptions, rowsOf: DeliverableR
     throw new ConfigError(`${OWNER}: heartbeatMs must be from 100 to 300000, got ${heartbeatMs}`)
   }
   if (priority !== undefined) oneOf(OWNER, 'priority', ['low', 'medium', 'high'], priority)
-  if (emulatorHost !== undefined) checkedHost(emulatorHost)
 
   const connect = (): ChangeStreamClient =>
     client ??
@@ -138,14 +137,6 @@ function makeSource<T>(options: SpannerChangeStreamOptions, rowsOf: DeliverableR
   return new Source(stream, open, () => aloneContext(stream), checks)
 }
 
-function checkedDatabase(database: unknown): string {
-  const name = nonEmptyString(OWNER, 'database', database)
-  if (/^projects\/[^/]+\/instances\/[^/]+\/databases\/[^/]+$/.test(name)) return name
-  throw new ConfigError(
-    `${OWNER}: database must be projects/<project>/instances/<instance>/databases/<database>, got ${JSON.stringify(name)}`,
-  )
-}
-
 /** The name becomes part of a function's name in SQL, where no parameter can stand. */
 function checkedStream(stream: unknown): string {
   const name = nonEmptyString(OWNER, 'stream', stream)
@@ -175,13 +166,6 @@ function checkedTime(option: string, value: string | undefined): CommitTimestamp
       },
     )
   }
-}
-
-function checkedHost(host: string): void {
-  if (/^.+:\d{1,5}$/.test(host)) return
-  throw new ConfigError(`${OWNER}: emulatorHost must be host:port, got ${JSON.stringify(host)}`, {
-    hint: 'It comes from the option or from the environment variable SPANNER_EMULATOR_HOST.',
-  })
 }
 
 const OWNER = 'spannerChangeStream'

@@ -302,7 +302,9 @@ class PartitionReader<T> {
     const fields = { partition: this.#partition.token, from: this.#reading.position.timestamp }
     if (outcome.kind === 'stalled') logger.warn('the stream went silent and is read again', fields)
     else if (outcome.kind === 'failed') {
-      const again = { ...fields, failures: this.#failures, error: describeThrown(outcome.error) }
+      const { error } = outcome
+      const status = error instanceof SourceError && error.status !== undefined ? { status: error.status } : {}
+      const again = { ...fields, failures: this.#failures, ...status, error: describeThrown(error) }
       if (this.#failures < MANY_FAILURES) logger.info('the stream broke and is read again', again)
       else logger.warn('the stream cannot be read and is tried again', again)
     } else logger.info('the stream ended without evidence and is read again', fields)

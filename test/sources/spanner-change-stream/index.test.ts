@@ -39,6 +39,7 @@ describe('spannerChangeStream', () => {
     ['priority', 'urgent', /priority must be one of 'low', 'medium', 'high', got "urgent"/],
     ['unit', 'rows', /unit must be one of 'row', 'record', got "rows"/],
     ['emulatorHost', 'localhost', /emulatorHost must be host:port, got "localhost"/],
+    ['emulatorHost', 'http://localhost:9010', /emulatorHost must be host:port, got "http/],
   ]
   test.each(refused)('refuses %s %j with a ConfigError that names it', (option, value, message) => {
     expect(() => made({ [option]: value })).toThrow(ConfigError)

@@ -406,6 +406,19 @@ describe('readPartition', () => {
       await probe.run.close()
     }))
 
+  test('P12: a stream that cannot be read is said with its status', () =>
+    simulate(async (clock) => {
+      const error = new SourceError('no', { status: 'UNAVAILABLE', retryable: true })
+      const stream = new ScriptedStream(clock, { root: roots('a'), a: [...Array(6).fill([{ error }]), ['silence']] })
+      const probe = new Probe(clock, stream)
+      await probe.until(() => probe.warnings.length > 0)
+      expect(probe.warnings[0]).toMatchObject({
+        message: 'the stream cannot be read and is tried again',
+        fields: { partition: 'a', failures: 5, status: 'UNAVAILABLE' },
+      })
+      await probe.run.close()
+    }))
+
   test('waits between tries are drawn at random: many partitions do not come back in one moment', async () => {
     const waitMs = (drawn: number): Promise<number> =>
       simulate(async (clock) => {
