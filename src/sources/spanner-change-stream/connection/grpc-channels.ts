@@ -29,6 +29,7 @@ export class GrpcChannels {
   readonly #credentials: ChannelCredentials
   readonly #database: string
   #connections: Connection[] = []
+  #openStreams = 0
   #isClosed = false
 
   constructor(address: string, credentials: ChannelCredentials, database: string) {
@@ -66,6 +67,7 @@ export class GrpcChannels {
   stream(method: string, request: Uint8Array, timeoutMs: number, routing: string, listener: CallListener): OpenStream {
     const connection = this.#leastUsed()
     connection.streams++
+    this.#openStreams++
     let reading: InterceptingCall | undefined
     const takeMessages: Interceptor = (options, nextCall) => {
       reading = new InterceptingCall(nextCall(options), {
@@ -90,15 +92,28 @@ export class GrpcChannels {
       if (!isOpen) return
       isOpen = false
       connection.streams--
+      this.#openStreams--
       call.cancel()
     }
-    return { startRead: () => reading!.startRead(), end }
+    const maxAheadBytes = (): number => this.#maxAheadBytes
+    return {
+      startRead: () => reading!.startRead(),
+      get maxAheadBytes() {
+        return maxAheadBytes()
+      },
+      end,
+    }
   }
 
   close(): void {
     this.#isClosed = true
     for (const { client } of this.#connections) client.close()
     this.#connections = []
+  }
+
+  /** What arrives together is decoded together, so a little ahead is cheaper; a thousand times a little is not. */
+  get #maxAheadBytes(): number {
+    return Math.min(MAX_AHEAD_BYTES, Math.max(MIN_AHEAD_BYTES, ALL_AHEAD_BYTES / this.#openStreams))
   }
 
   #leastUsed(): Connection {
@@ -135,6 +150,10 @@ function unchanged(bytes: Buffer): Buffer {
 
 const SERVICE = '/google.spanner.v1.Spanner/'
 const MAX_STREAMS = 100
+const MAX_AHEAD_BYTES = 256 * 1024
+const MIN_AHEAD_BYTES = 8 * 1024
+/** Of all streams together, as long as each has its least. */
+const ALL_AHEAD_BYTES = 4 * 1024 * 1024
 const CHANNEL_OPTIONS: ChannelOptions = {
   // Connections to one address would otherwise be one connection.
   'grpc.use_local_subchannel_pool': 1,

@@ -3,6 +3,8 @@
 /** A call under way. It brings one message for each `startRead`. */
 export interface RunningCall {
   startRead(): void
+  /** How much may wait for the consumer before no more is asked for. One message always may. */
+  readonly maxAheadBytes: number
 }
 
 /** Who hears what a call brings: messages, then once how it ended (undefined if well). */
@@ -12,7 +14,7 @@ export interface CallListener {
 }
 
 /**
- * Yields what has arrived since the last time, at least one message. Asks for more while at most `MAX_AHEAD_BYTES` wait
+ * Yields what has arrived since the last time, at least one message. Asks for more while at most `maxAheadBytes` wait
  * for the consumer, so a consumer that stands still stops the server by flow control.
  * Ends with the call; throws its error behind everything that came before it, or the signal's reason at once.
  */
@@ -97,7 +99,7 @@ class Inbox implements CallListener {
   }
 
   #ask(): void {
-    if (this.#isAsked || this.#end !== undefined || this.#bytes >= MAX_AHEAD_BYTES) return
+    if (this.#isAsked || this.#end !== undefined || this.#bytes >= this.#call.maxAheadBytes) return
     this.#isAsked = true
     this.#call.startRead()
   }
@@ -110,5 +112,3 @@ class Inbox implements CallListener {
     wake?.()
   }
 }
-
-const MAX_AHEAD_BYTES = 256 * 1024

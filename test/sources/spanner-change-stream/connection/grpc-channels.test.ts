@@ -56,6 +56,19 @@ describe('GrpcChannels', () => {
     expect(channels.connectionCount).toBe(10)
   })
 
+  test('P7: a thousand streams together run ahead by megabytes, not by a thousand times what one may', async () => {
+    const { channels } = await connect({ answer: () => undefined })
+    const stream = (): OpenStream =>
+      channels.stream('ExecuteStreamingSql', new Uint8Array(), 60_000, 's', { message: () => {}, ended: () => {} })
+    const first = stream()
+    const alone = first.maxAheadBytes
+    const others = times(999, stream)
+    expect(alone).toBeGreaterThan(200_000)
+    expect(first.maxAheadBytes).toBeLessThan(10_000)
+    for (const other of others) other.end()
+    expect(first.maxAheadBytes).toBe(alone)
+  })
+
   test('streams that ended free their place: 1,000 one after the other need one connection', async () => {
     const { server, channels } = await connect({ maxStreams: 100, answer: (call) => call.write(Buffer.from('hello')) })
     for (let round = 0; round < 20; round++) {

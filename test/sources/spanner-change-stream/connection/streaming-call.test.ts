@@ -34,6 +34,7 @@ const open = (listener: CallListener): RunningCall => {
 /** A call that brings what the test says, when it says it. */
 class ScriptedCall implements RunningCall {
   reads = 0
+  maxAheadBytes = 256 * 1024
   listener: CallListener | undefined
   readonly open = (listener: CallListener): RunningCall => {
     this.listener = listener
@@ -157,6 +158,21 @@ describe('messagesOf', () => {
     call.listener!.ended(new Error('gone'))
     expect((await messages.next()).value).toEqual([Buffer.from('b')])
     await expect(messages.next()).rejects.toThrow('gone')
+  })
+
+  test('P7: no more is read ahead than the call allows, but always one message', async () => {
+    const call = new ScriptedCall()
+    const messages = messagesOf(call.open, never)
+    const first = messages.next()
+    call.listener!.message(Buffer.alloc(10))
+    await first
+    call.maxAheadBytes = 1000
+    for (let i = 0; i < 10; i++) call.listener!.message(Buffer.alloc(100))
+    // The tenth fills what is allowed; when they are taken, the next one is asked for.
+    expect(call.reads).toBe(11)
+    await messages.next()
+    expect(call.reads).toBe(12)
+    await messages.return()
   })
 
   test('P7: messages of a megabyte are read ahead one at a time', async () => {
