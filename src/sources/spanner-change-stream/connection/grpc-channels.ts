@@ -153,7 +153,7 @@ const MAX_STREAMS = 100
 const MAX_AHEAD_BYTES = 256 * 1024
 const MIN_AHEAD_BYTES = 8 * 1024
 /** Of all streams together, as long as each has its least. */
-const ALL_AHEAD_BYTES = 4 * 1024 * 1024
+const ALL_AHEAD_BYTES = 8 * 1024 * 1024
 const CHANNEL_OPTIONS: ChannelOptions = {
   // Connections to one address would otherwise be one connection.
   'grpc.use_local_subchannel_pool': 1,
