@@ -5,9 +5,10 @@ import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { ClosedError, ConfigError, EnvironmentError, StoreError, StreamError } from '../../src/core/errors.ts'
-import { type PartitionStore, type PartitionTable, postgresPartitionStore } from '../../src/stores/index.ts'
+import { type PartitionStore, postgresPartitionStore } from '../../src/stores/index.ts'
 import type { PostgresConnection } from '../../src/stores/postgres-database.ts'
 import { partitionStoreContract } from '../contracts/partition-store-contract.ts'
+import { openFailure, ROOT, runningRoot } from '../support/partition-tables.ts'
 import { hasPostgres, PASSWORD, type PostgresServer, requirePostgres, startPostgres } from '../support/postgres.ts'
 import { startTcpProxy } from '../support/tcp-proxy.ts'
 
@@ -106,7 +107,7 @@ describe.skipIf(!hasPostgres)('postgresPartitionStore on a server', () => {
 
   test('lives in another schema if the table is named so', async () => {
     const schema = newTable()
-    const before = await failure(connect(`${schema}.progress`))
+    const before = await openFailure(connect(`${schema}.progress`))
     expect(before).toBeInstanceOf(ConfigError)
     await shell.query(`CREATE SCHEMA "${schema}"`)
     const store = connect(`${schema}.progress`)
@@ -184,7 +185,7 @@ describe.skipIf(!hasPostgres)('postgresPartitionStore on a server', () => {
 
   test('P12: a wrong password is an EnvironmentError that does not show it', async () => {
     const connectionString = server.connectionString.replace(PASSWORD, 'another-secret')
-    const error = await failure(postgresPartitionStore({ connectionString }))
+    const error = await openFailure(postgresPartitionStore({ connectionString }))
     expect(error).toBeInstanceOf(EnvironmentError)
     expect(error.hint).toContain('option connectionString')
     expect(inspect(error, { depth: 9 })).not.toContain('another-secret')
@@ -195,14 +196,14 @@ describe.skipIf(!hasPostgres)('postgresPartitionStore on a server', () => {
     ['a password that is missing', (text: string) => text.replace(`:${PASSWORD}`, '')],
     ['an encryption that the server has not', (text: string) => `${text}?sslmode=verify-full`],
   ])('P12: the hint names the option behind %s', async (_, changed) => {
-    const error = await failure(postgresPartitionStore({ connectionString: changed(server.connectionString) }))
+    const error = await openFailure(postgresPartitionStore({ connectionString: changed(server.connectionString) }))
     expect(error.hint).toMatch(/password and sslmode in connectionString/)
     expect(inspect(error, { depth: 9 })).not.toContain(PASSWORD)
   })
 
   test('P12: a database that does not exist is a ConfigError that says so', async () => {
     const connectionString = server.connectionString.replace(/[^/]*$/, 'nothing')
-    const error = await failure(postgresPartitionStore({ connectionString }))
+    const error = await openFailure(postgresPartitionStore({ connectionString }))
     expect(error).toBeInstanceOf(ConfigError)
     expect(error.hint).toContain('create the database first')
     expect(inspect(error, { depth: 9 })).not.toContain(PASSWORD)
@@ -211,7 +212,7 @@ describe.skipIf(!hasPostgres)('postgresPartitionStore on a server', () => {
   test('P12: a table of somebody else is refused', async () => {
     const table = newTable()
     await shell.query(`CREATE TABLE ${table} (id text)`)
-    const error = await failure(connect(table))
+    const error = await openFailure(connect(table))
     expect(error).toBeInstanceOf(ConfigError)
     expect(error.hint).toContain('option table')
     await expect(connect(table).peek!('orders')).rejects.toMatchObject({ name: 'ConfigError', hint: error.hint })
@@ -322,7 +323,7 @@ describe('postgresPartitionStore without a server', () => {
   })
 
   test('a server that refuses connections is an error worth a retry', async () => {
-    const error = await failure(postgresPartitionStore({ connectionString, timeoutMs: 2_000 }))
+    const error = await openFailure(postgresPartitionStore({ connectionString, timeoutMs: 2_000 }))
     expect(error).toBeInstanceOf(StoreError)
     expect(error.retryable).toBe(true)
     expect(inspect(error, { depth: 9 })).not.toContain(PASSWORD)
@@ -330,14 +331,14 @@ describe('postgresPartitionStore without a server', () => {
 
   test.each(['25006', 'ENOTFOUND', 'ECONNREFUSED'])('%s, as after a failover, is worth a retry', async (code) => {
     const pool = { connect: () => Promise.reject(Object.assign(new Error('no'), { code })) }
-    expect(await failure(postgresPartitionStore({ pool }))).toMatchObject({ name: 'StoreError', retryable: true })
+    expect(await openFailure(postgresPartitionStore({ pool }))).toMatchObject({ name: 'StoreError', retryable: true })
   })
 
   test('a server that never answers is an error worth a retry, not a hang', async () => {
     const silent = createServer((socket) => socket.on('error', () => undefined))
     await new Promise<void>((resolve) => silent.listen(0, '127.0.0.1', resolve))
     const { port } = silent.address() as { port: number }
-    const error = await failure(
+    const error = await openFailure(
       postgresPartitionStore({ connectionString: connectionString.replace(':1/', `:${port}/`), timeoutMs: 300 }),
     )
     silent.close()
@@ -360,7 +361,7 @@ describe('postgresPartitionStore without a server', () => {
     const { port } = leaving.address() as { port: number }
     const uncaught = vi.fn()
     process.on('uncaughtException', uncaught)
-    const error = await failure(
+    const error = await openFailure(
       postgresPartitionStore({ connectionString: connectionString.replace(':1/', `:${port}/`), timeoutMs: 2_000 }),
     )
     process.off('uncaughtException', uncaught)
@@ -372,26 +373,10 @@ describe('postgresPartitionStore without a server', () => {
   test('a pool of the caller that gives no connection is an error worth a retry, and what comes late goes back', async () => {
     const asked = Promise.withResolvers<PostgresConnection>()
     const pool = { connect: () => asked.promise }
-    const error = await failure(postgresPartitionStore({ pool, timeoutMs: 300 }))
+    const error = await openFailure(postgresPartitionStore({ pool, timeoutMs: 300 }))
     expect(error).toMatchObject({ name: 'StoreError', retryable: true })
     const release = vi.fn()
     asked.resolve({ release } as unknown as PostgresConnection)
     await vi.waitFor(() => expect(release).toHaveBeenCalledExactlyOnceWith(false))
   })
 })
-
-const ROOT = { token: 'root', parentTokens: [], start: '2026-01-01T00:00:00.000000000Z' }
-
-async function runningRoot(table: PartitionTable): Promise<{ owner: string; epoch: number }> {
-  expect(await table.createRoot(ROOT, 'ann', 60_000)).toBe(true)
-  const ann = { owner: 'ann', epoch: 1 }
-  await table.advance('root', ann, 'CREATED', 'RUNNING')
-  return ann
-}
-
-async function failure(store: PartitionStore): Promise<StoreError> {
-  const error = await store.open('orders').catch((thrown: unknown) => thrown)
-  await store.close()
-  if (!(error instanceof Error)) throw new Error('the store was to fail')
-  return error as StoreError
-}

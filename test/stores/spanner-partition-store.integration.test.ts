@@ -9,6 +9,7 @@ import { spannerChangeStream } from '../../src/sources/index.ts'
 import { type PartitionStore, type PartitionTable, spannerPartitionStore } from '../../src/stores/index.ts'
 import { sessionFailure } from '../../src/stores/spanner-store-errors.ts'
 import { partitionStoreContract } from '../contracts/partition-store-contract.ts'
+import { openFailure, ROOT, runningRoot } from '../support/partition-tables.ts'
 import {
   hasSpannerEmulator,
   requireSpannerEmulator,
@@ -148,7 +149,7 @@ describe.skipIf(!hasSpannerEmulator)('spannerPartitionStore on the emulator', ()
       ['its table', 'FOR millrace_partitions'],
     ])('refuses to sit under a stream that watches %s', async (_, watched) => {
       await change(`CREATE CHANGE STREAM watcher ${watched}`)
-      const error = await failure(spannerPartitionStore(place))
+      const error = await openFailure(spannerPartitionStore(place))
       const atLook = await spannerPartitionStore(place).peek!('orders').catch((thrown: unknown) => thrown)
       await change('DROP CHANGE STREAM watcher')
       expect(atLook).toEqual(error)
@@ -182,7 +183,7 @@ describe.skipIf(!hasSpannerEmulator)('spannerPartitionStore on the emulator', ()
     test('P12: a table of somebody else is refused by name', async () => {
       const type = dialect === 'googlesql' ? ['STRING(36)', ') PRIMARY KEY (id)'] : ['varchar', ', PRIMARY KEY (id))']
       await change(`CREATE TABLE customers (id ${type[0]} NOT NULL${type[1]}`)
-      const error = await failure(spannerPartitionStore({ ...place, table: 'customers' }))
+      const error = await openFailure(spannerPartitionStore({ ...place, table: 'customers' }))
       expect(error).toBeInstanceOf(ConfigError)
       expect(error.message).toContain('customers that is not of this store: it has no column pipeline')
       await expect(spannerPartitionStore({ ...place, table: 'customers' }).peek!('orders')).rejects.toThrow(error)
@@ -271,7 +272,7 @@ describe.skipIf(!hasSpannerEmulator)('spannerPartitionStore on the emulator', ()
 
   test('P12: a database that does not exist is a ConfigError that names the option', async () => {
     const database = 'projects/test-project/instances/nowhere/databases/nothing'
-    const error = await failure(spannerPartitionStore({ database, emulatorHost: emulator.host }))
+    const error = await openFailure(spannerPartitionStore({ database, emulatorHost: emulator.host }))
     expect(error).toBeInstanceOf(ConfigError)
     expect(error.message).toContain(database)
     expect(error.hint).toContain('option database')
@@ -318,7 +319,7 @@ describe('spannerPartitionStore without a server', () => {
     const server = createServer()
     const emulatorHost = await listening(server)
     await new Promise((resolve) => server.close(resolve))
-    const error = await failure(spannerPartitionStore({ database, emulatorHost, timeoutMs: 2_000 }))
+    const error = await openFailure(spannerPartitionStore({ database, emulatorHost, timeoutMs: 2_000 }))
     expect(error).toMatchObject({ retryable: true, message: expect.stringContaining(emulatorHost) })
   })
 
@@ -337,28 +338,12 @@ describe('spannerPartitionStore without a server', () => {
   test('a server that never answers is an error worth a retry, not a hang', async () => {
     const server = createServer((socket) => socket.on('error', () => undefined))
     const emulatorHost = await listening(server)
-    const error = await failure(spannerPartitionStore({ database, emulatorHost, timeoutMs: 300 }))
+    const error = await openFailure(spannerPartitionStore({ database, emulatorHost, timeoutMs: 300 }))
     server.close()
     expect(error).toBeInstanceOf(StoreError)
     expect(error.retryable).toBe(true)
   })
 })
-
-const ROOT = { token: 'root', parentTokens: [], start: '2026-01-01T00:00:00.000000000Z' }
-
-async function runningRoot(table: PartitionTable): Promise<{ owner: string; epoch: number }> {
-  expect(await table.createRoot(ROOT, 'ann', 60_000)).toBe(true)
-  const ann = { owner: 'ann', epoch: 1 }
-  await table.advance('root', ann, 'CREATED', 'RUNNING')
-  return ann
-}
-
-async function failure(store: PartitionStore): Promise<StoreError> {
-  const error = await store.open('orders').catch((thrown: unknown) => thrown)
-  await store.close()
-  if (!(error instanceof Error)) throw new Error('the store was to fail')
-  return error as StoreError
-}
 
 async function listening(server: ReturnType<typeof createServer>): Promise<string> {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))

@@ -101,8 +101,9 @@ function judgeOutOfRange(cause: SourceError, query: FailedQuery): ReadVerdict {
     })
     return { kind: 'stop', error }
   }
-  // A start of about now lies ahead for a server whose clock is behind ours; in a moment it does not.
-  if (token === ROOT_TOKEN && start > timestampFromMs(nowMs - CLOCK_SLACK_MS)) {
+  // A start of about now lies ahead for a server whose clock is behind ours; in a moment it does not. Not for long: a
+  // start from before the stream was made fails in the same way, and whoever gave it is to hear of it soon.
+  if (token === ROOT_TOKEN && start > timestampFromMs(nowMs - MAX_WAIT_FOR_NOW_MS)) {
     return { kind: 'retry', minDelayMs: SLOW_RETRY_MS }
   }
   if (token === ROOT_TOKEN) {
@@ -174,3 +175,4 @@ const RETRY: ReadVerdict = { kind: 'retry', minDelayMs: 0 }
 const SLOW_RETRY_MS = 1_000
 const MAX_SIGN_INS = 5
 const CLOCK_SLACK_MS = 60_000
+const MAX_WAIT_FOR_NOW_MS = 10_000

@@ -125,8 +125,13 @@ describe('OUT_OF_RANGE is decided by times', () => {
     expect((verdict as { error: ConfigError }).error.hint).toContain('creation')
   })
 
+  test('P12: a start shortly before the creation of the stream is said at once, not after a minute of tries', () => {
+    const verdict = judge({ token: ROOT_TOKEN, start: timestampFromMs(NOW - 11_000) })
+    expect(verdict).toMatchObject({ kind: 'stop', error: { code: 'CONFIG_INVALID' } })
+  })
+
   test('a first query of about now is asked again: the clock of the server may be behind ours', () => {
-    for (const ms of [-59_000, 0, 59_000]) {
+    for (const ms of [-9_000, 0, 59_000]) {
       const verdict = judge({ token: ROOT_TOKEN, start: timestampFromMs(NOW + ms) })
       expect(verdict).toEqual({ kind: 'retry', minDelayMs: 1_000 })
     }
