@@ -1,7 +1,7 @@
 /** `millrace tail`: prints the changes of any stream as they are read. Needs no pipeline file and keeps nothing. */
 
 import { systemClock } from '../core/clock.ts'
-import { HistoryExpiredError } from '../core/errors.ts'
+import { ConfigError, HistoryExpiredError, SourceError } from '../core/errors.ts'
 import { settlesWithin } from '../core/signals.ts'
 import type { Sink } from '../core/types.ts'
 import { filter } from '../operators/index.ts'
@@ -74,10 +74,16 @@ async function untilEndOrStop(ended: Promise<unknown>, stop: AbortSignal): Promi
   if (stop.aborted) await settlesWithin(systemClock, STOP_LIMIT_MS, ended)
 }
 
-/** The reader's hint is for a pipeline: a tail has no progress to lose and no option onGap. */
+/** The reader's hints are for a pipeline: a tail has no name, no progress to lose and no option onGap. */
 function inTermsOfTail(error: unknown): unknown {
-  if (!(error instanceof HistoryExpiredError)) return error
-  return new HistoryExpiredError(error.message, { gap: error.gap, cause: error, hint: 'Give a later --start.' })
+  if (error instanceof HistoryExpiredError) {
+    return new HistoryExpiredError(error.message, { gap: error.gap, cause: error, hint: 'Give a later --start.' })
+  }
+  const isStartRefused =
+    error instanceof ConfigError && error.cause instanceof SourceError && error.cause.status === 'OUT_OF_RANGE'
+  if (!isStartRefused) return error
+  const hint = "Give a --start between the creation of the stream and now. Is this machine's clock right?"
+  return new ConfigError(error.message, { cause: error, hint })
 }
 
 function sourceOptions(options: TailOptions): SpannerChangeStreamOptions & { readonly unit: 'row' } {

@@ -177,6 +177,15 @@ describe('millrace tail, on what is not as thought', () => {
     expectError(await run(['--start', '-30d']), 4, 'the stream no longer keeps the changes', 'Give a later --start')
   })
 
+  test('P12: a start before the stream was made', async () => {
+    const young = await serveStream(new SimulatedStream({ seed: 5, stream: 'Young', retentionMs: 7 * 86_400_000 }))
+    const given = ['tail', '--database', young.database, '--stream', 'Young', '--emulator-host', young.host]
+    const ended = await project.millrace([...given, '--start', '-1h'])
+    await young.close()
+    expectError(ended, 2, 'the stream does not reach back to', '  → Give a --start between the creation')
+    expect(ended.stderr).not.toContain('another name')
+  })
+
   test('P12: wrong options', async () => {
     expectError(await run(['--start', 'yesterday']), 2, '--start must be a time, got "yesterday"', '-15m')
     expectError(await run(['--end', '5']), 2, '--end must be a time, got "5"')
